@@ -1,0 +1,45 @@
+# Two commands on a fresh machine (Python 3.11+, pip, make): `make demo` and `make test`.
+# Each makes .venv from pyproject.toml and constraints.txt on first use and re-uses it afterwards.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test test-all lint bench docs clean help
+
+help:
+	@echo "make demo      train a small categorical VAE with every way of getting a gradient; writes report.html"
+	@echo "make test      lint, type check, fast tests (minutes)"
+	@echo "make test-all  the slow and statistical tests as well"
+	@echo "make bench     benchmarks, ours beside peers; JSON in benchmarks/results"
+	@echo "make docs      build the documentation into site/"
+	@echo "make clean     remove the environment and all caches"
+
+$(READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	touch $(READY)
+
+demo: $(READY)
+	$(BIN)/argrad demo
+
+test: $(READY) lint
+	$(BIN)/python -m pytest -q -n 2
+
+test-all: $(READY) lint
+	$(BIN)/python -m pytest -q -n 2 -m "slow or not slow"
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/codespell
+
+bench: $(READY)
+	$(BIN)/python -m benchmarks
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict
+
+clean:
+	rm -rf .venv site .pytest_cache .ruff_cache build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,258 @@
+"""Every input check, and so every error sentence, in one place.
+
+A sentence has three parts: what must hold, what came, what to do. `call(argument=...)` names the
+function and argument the way the user typed them.
+
+Checks of type, shape and dtype always run. Checks that must read tensor values (NaN, rows with
+nothing to choose) run on the CPU, where they are cheap, and elsewhere only inside `debug()`, because
+reading a value waits for the device. Under `torch.compile` and `torch.func` transforms values
+cannot be read; results for invalid values are then NaN, never a plausible number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import torch
+from torch import Tensor
+
+from argrad._errors import InputError, InputTypeError
+
+_debug: ContextVar[bool] = ContextVar("argrad_debug", default=False)
+
+
+@contextlib.contextmanager
+def debug(enabled: bool = True) -> Iterator[None]:
+    """Check tensor values on every device, at the price of waiting for the device."""
+    token = _debug.set(enabled)
+    try:
+        yield
+    finally:
+        _debug.reset(token)
+
+
+def is_transformed() -> bool:
+    """Inside `torch.compile` or a `torch.func` transform, where values cannot be read."""
+    return torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None
+
+
+def can_read(*tensors: Tensor) -> bool:
+    """Whether the values of these tensors may be looked at now."""
+    if is_transformed():
+        return False
+    kinds = {t.device.type for t in tensors}
+    return "meta" not in kinds and (kinds <= {"cpu"} or _debug.get())
+
+
+def describe(value: object) -> str:
+    """`f32[8, 10], from -3 to 2, 1 NaN` for a tensor, `repr` for anything else."""
+    if not isinstance(value, Tensor):
+        return repr(value)
+    if value.dim() == 0 and can_read(value):
+        return str(value.item())
+    kind = str(value.dtype).removeprefix("torch.")
+    text = f"{kind}[{', '.join(map(str, value.shape))}]"
+    if value.numel() == 0 or not can_read(value) or value.dtype == torch.bool:
+        return text
+    nan = int(torch.isnan(value).sum())
+    rest = value[~torch.isnan(value)]
+    if rest.numel():
+        text += f", from {rest.min().item():.4g} to {rest.max().item():.4g}"
+    return text + (f", {nan} NaN" if nan else "")
+
+
+def fail(call: str, argument: str, rule: str, got: object, advice: str) -> InputError:
+    """Build (not raise) the standard sentence."""
+    return InputError(f"`{call}({argument}=...)` {rule}; got {describe(got)}. {advice}")
+
+
+def check_floating(call: str, name: str, value: object) -> None:
+    """A tensor of floating dtype, or a sentence."""
+    if not isinstance(value, Tensor):
+        raise InputTypeError(
+            f"`{call}({name}=...)` must be a tensor; got {type(value).__name__}. "
+            f"Wrap it in `torch.tensor(...)` or `torch.as_tensor(...)`."
+        )
+    if not value.is_floating_point():
+        raise InputTypeError(
+            f"`{call}({name}=...)` must be floating point; got {describe(value)}. "
+            f"Call `.float()` if these are meant as real-valued {name}."
+        )
+
+
+def check_event(call: str, name: str, value: Tensor, event_dims: int, dim: int = -1) -> None:
+    """Enough dimensions, and something to choose from."""
+    if value.dim() < event_dims:
+        raise fail(
+            call,
+            name,
+            f"must have at least {event_dims} dimension{'s' if event_dims > 1 else ''}",
+            f"a tensor of shape {tuple(value.shape)}",
+            "The last ones hold what is chosen, those before are the batch.",
+        )
+    sizes = value.shape[dim:] if event_dims > 1 else value.shape[dim : dim + 1 or None]
+    if 0 in sizes:
+        raise fail(
+            call,
+            name,
+            "must offer at least one item to choose",
+            f"shape {tuple(value.shape)}",
+            "Nothing can be chosen from an empty set.",
+        )
+
+
+def check_dim(call: str, dim: object, ndim: int) -> int:
+    """`dim` as a non-negative int."""
+    if not isinstance(dim, int) or isinstance(dim, bool) or not -ndim <= dim < ndim:
+        raise fail(
+            call,
+            "dim",
+            f"must be an integer from {-ndim} to {ndim - 1}",
+            dim,
+            "It names the dimension that holds the items.",
+        )
+    return dim % ndim
+
+
+def check_scores(call: str, name: str, value: Tensor, event_dims: int = 1) -> None:
+    """No NaN and no +inf; `-inf` is legal and means "never chosen"."""
+    if value.numel() == 0 or not can_read(value):
+        return
+    # One pass: the maximum is NaN if any value is NaN, +inf if any is +inf.
+    peak = value.detach().amax().item()
+    if not (peak < math.inf):
+        raise bad_values(call, name, value)
+    del event_dims
+
+
+def bad_values(call: str, name: str, value: Tensor) -> InputError:
+    """The sentence for NaN or +inf, with the first place."""
+    bad = torch.isnan(value) | (value == math.inf)
+    first = tuple(int(i) for i in bad.nonzero()[0])
+    return fail(
+        call,
+        name,
+        "must not hold NaN or +inf",
+        value,
+        f"The first is at index {first} ({value[first].item()}). "
+        "-inf is allowed and means probability 0; look for an overflow or 0/0 upstream.",
+    )
+
+
+def check_mask(call: str, mask: object, shape: torch.Size) -> None:
+    """A bool tensor that broadcasts to `shape`."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise InputTypeError(
+            f"`{call}(mask=...)` must be a bool tensor, True = allowed; got "
+            f"{describe(mask) if isinstance(mask, Tensor) else type(mask).__name__}. "
+            "Call `.bool()` if 1 means allowed."
+        )
+    try:
+        fits = torch.broadcast_shapes(mask.shape, shape) == shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise fail(
+            call,
+            "mask",
+            f"must broadcast to the scores' shape {tuple(shape)}",
+            f"shape {tuple(mask.shape)}",
+            "Add the missing dimensions with `mask[..., None, :]` or `expand`.",
+        )
+
+
+def nothing_allowed(call: str, empty: Tensor) -> InputError:
+    """The sentence for rows in which nothing can be chosen; `empty` is True there."""
+    rows = empty.reshape(-1)
+    count, first = int(rows.sum()), int(rows.nonzero()[0])
+    where = f"{count} of {rows.numel()} rows (first: row {first})" if rows.numel() > 1 else "the only row"
+    return InputError(
+        f"`{call}`: `mask` or -inf scores remove every choice in {where}, so nothing can be chosen "
+        "there. Allow at least one item a row, or drop those rows."
+    )
+
+
+def check_any_allowed(call: str, scores: Tensor) -> None:
+    """Each row of masked scores `(*batch, n)` has an item above -inf."""
+    if scores.numel() == 0 or not can_read(scores):
+        return
+    empty = scores.detach().amax(-1) == -math.inf
+    if bool(empty.any()):
+        raise nothing_allowed(call, empty)
+
+
+def check_count(call: str, name: str, value: object, low: int, high: int | None, advice: str) -> int:
+    """An int from `low` to `high`."""
+    ok = isinstance(value, int) and not isinstance(value, bool)
+    if not ok or value < low or (high is not None and value > high):
+        rule = f"must be an integer of at least {low}"
+        if high is not None:
+            rule = f"must be an integer from {low} to {high}"
+        raise fail(call, name, rule, value, advice)
+    return value
+
+
+TAU_ADVICE = "For a hard sample use `gumbel_max` or `hard=True`; anneal to about 0.1, not to 0."
+
+
+def check_tau(call: str, tau: object, batch_shape: torch.Size, event_dims: int = 1) -> float | Tensor:
+    """A positive float, or a positive tensor ready to broadcast against scores.
+
+    A tensor may have any shape that broadcasts over the batch, or the scores' number of dimensions
+    with size 1 in place of the event (what `keepdim=True` returns).
+    """
+    if isinstance(tau, Tensor):
+        return _check_tau_tensor(call, tau, batch_shape, event_dims)
+    if isinstance(tau, bool) or not isinstance(tau, (int, float)):
+        raise InputTypeError(
+            f"`{call}(tau=...)` must be a positive float or tensor; got {type(tau).__name__}."
+        )
+    if not 0 < tau < math.inf:
+        raise fail(call, "tau", "must be positive and finite", tau, TAU_ADVICE)
+    return float(tau)
+
+
+def _check_tau_tensor(
+    call: str, tau: Tensor, batch_shape: torch.Size, event_dims: int
+) -> float | Tensor:
+    if not tau.is_floating_point():
+        tau = tau.to(torch.get_default_dtype())
+    if can_read(tau) and tau.numel():
+        low, high = (t.item() for t in torch.aminmax(tau.detach()))
+        if not (low > 0 and high < math.inf):
+            raise fail(call, "tau", "must be positive and finite", tau, TAU_ADVICE)
+    if tau.dim() == 0:
+        return tau
+    event = (1,) * event_dims
+    if tau.dim() == len(batch_shape) + event_dims and tau.shape[-event_dims:] == event:
+        tau = tau.reshape(tau.shape[:-event_dims])
+    try:
+        fits = torch.broadcast_shapes(tau.shape, batch_shape) == batch_shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise fail(
+            call,
+            "tau",
+            f"must be a number or broadcast over the batch shape {tuple(batch_shape)}",
+            f"shape {tuple(tau.shape)}",
+            "One temperature a row: a tensor of the batch's shape.",
+        )
+    return tau.reshape(tau.shape + event)
+
+
+def check_generator(call: str, generator: object) -> None:
+    """None, a `torch.Generator`, or a `CounterRNG`."""
+    from argrad.random import CounterRNG
+
+    if generator is not None and not isinstance(generator, (torch.Generator, CounterRNG)):
+        raise InputTypeError(
+            f"`{call}(generator=...)` must be a `torch.Generator`, an `argrad.CounterRNG` or None; "
+            f"got {type(generator).__name__}. "
+            "Write `generator=torch.Generator().manual_seed(0)` for a seed."
+        )
+
+

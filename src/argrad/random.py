@@ -1,0 +1,324 @@
+r"""Noise with its whole tail, from a `torch.Generator` or from counters.
+
+Gumbel-max needs the far tail: an item of probability $p$ wins through an exponential below about $p$.
+`-log(-log(torch.rand(...)))` in float32 stops at 16.6, so that $p = 10^{-8}$ is drawn 65 times too
+rarely, and CUDA's and inductor's `exponential_` end at $2^{-24}$. Here 63 random bits are mapped next
+to 0, where floating point is dense, so that float32 noise has the tails of float64.
+
+One call takes two words from the generator; everything else is a hash of (words, row, column). So a
+call costs the generator the same whatever its size, and the CPU kernel (numba), eager torch on other
+devices, and compiled code all compute the same function. bfloat16 and float16 noise is drawn in
+float32 and rounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from argrad._checks import check_generator, is_transformed
+from argrad._errors import InputTypeError
+from argrad._numerics import compute_dtype
+from argrad._types import Generator, Shape
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+_ROW_2 = 0xD1342543DE82EF95
+_SECOND = 0x5851F42D4C957F2D
+
+
+@dataclass(frozen=True)
+class CounterRNG:
+    r"""Stateless noise: a number depends on (seed, row, column) alone.
+
+    Any chunking, sharding, batch order or thread count gives the same draw, and two processes that
+    agree on the seed agree on the noise. The price: the same object gives the same numbers each time
+    it is used, so make a new one for each step with `fold`.
+
+    Args:
+        seed: any integer.
+        row: number of the first row; a chunk that starts at row 1000 passes `rng.shift(rows=1000)`.
+        column: number of the first column, likewise.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> rng = ag.CounterRNG(0)
+        >>> whole = rng.gumbel(4, 6)
+        >>> part = rng.shift(rows=2, columns=3).gumbel(2, 3)
+        >>> bool((whole[2:, 3:] == part).all())
+        True
+        >>> rng.fold(1) == rng.fold(2)
+        False
+
+    References: [salmon2011], [steele2014].
+    """
+
+    seed: int
+    row: int = 0
+    column: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("seed", "row", "column"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
+                raise InputTypeError(
+                    f"`CounterRNG({name}=...)` must be an integer; got {type(value).__name__}."
+                )
+
+    def shift(self, rows: int = 0, columns: int = 0) -> CounterRNG:
+        """The same noise, seen from `rows` further down and `columns` further right."""
+        return replace(self, row=self.row + rows, column=self.column + columns)
+
+    def fold(self, *ids: int) -> CounterRNG:
+        """An independent stream for each tuple of integers (step, epoch, rank, ...)."""
+        seed = self.seed & _MASK
+        for i in ids:
+            seed = _splitmix_int((seed ^ _splitmix_int((i & _MASK) + _GOLDEN)) + _GOLDEN)
+        return CounterRNG(seed)
+
+    def gumbel(self, rows: int, columns: int, **options: object) -> Tensor:
+        """Gumbel(0, 1) for rows `row ... row + rows - 1` and as many columns; options: dtype, device."""
+        return gumbel((rows, columns), generator=self, **options)  # type: ignore[arg-type]
+
+    def exponential(self, rows: int, columns: int, **options: object) -> Tensor:
+        """Exp(1), as `gumbel`."""
+        return exponential((rows, columns), generator=self, **options)  # type: ignore[arg-type]
+
+    def uniform(self, rows: int, columns: int, **options: object) -> Tensor:
+        """Uniform(0, 1), as `gumbel`."""
+        return uniform((rows, columns), generator=self, **options)  # type: ignore[arg-type]
+
+
+def gumbel(
+    shape: Shape,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    generator: Generator = None,
+) -> Tensor:
+    r"""Gumbel(0, 1) noise, $-\log E$ with $E \sim \mathrm{Exp}(1)$, right in both tails.
+
+    Args:
+        shape: shape of the result; the last dimension is a row's columns (for `CounterRNG`).
+        dtype: default `torch.get_default_dtype()`.
+        device: default the CPU.
+        generator: `torch.Generator`, `CounterRNG`, or None for torch's global generator.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> g = ag.random.gumbel((1000, 100), generator=torch.Generator().manual_seed(0))
+        >>> bool((g.mean() - 0.5772).abs() < 0.02)
+        True
+
+    References: [gumbel1954].
+    """
+    return _draw("gumbel", shape, dtype, device, generator)
+
+
+def exponential(
+    shape: Shape,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    generator: Generator = None,
+) -> Tensor:
+    """Exp(1) noise with the density of floats near 0: P(E < x) = x down to 1e-18. As `gumbel`."""
+    return _draw("exponential", shape, dtype, device, generator)
+
+
+def logistic(
+    shape: Shape,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    generator: Generator = None,
+) -> Tensor:
+    """Logistic(0, 1) noise, the difference of two Gumbels in law, both tails to +-43. As `gumbel`."""
+    return _draw("logistic", shape, dtype, device, generator)
+
+
+def uniform(
+    shape: Shape,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    generator: Generator = None,
+) -> Tensor:
+    """Uniform on the open interval (0, 1), dense near 0; never 0, never 1. As `gumbel`."""
+    return _draw("uniform", shape, dtype, device, generator)
+
+
+def normal(
+    shape: Shape,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    generator: Generator = None,
+) -> Tensor:
+    """Normal(0, 1) noise that reaches 9 standard deviations in float32. As `gumbel`."""
+    return _draw("normal", shape, dtype, device, generator)
+
+
+# ---- keys ----------------------------------------------------------------------------------------
+
+
+def _splitmix_int(x: int) -> int:
+    x &= _MASK
+    x = ((x ^ (x >> 30)) * _MIX_1) & _MASK
+    x = ((x ^ (x >> 27)) * _MIX_2) & _MASK
+    return x ^ (x >> 31)
+
+
+def draw_key(generator: Generator) -> Tensor | tuple[int, int]:
+    """Two 64-bit words: hashed from a `CounterRNG`'s seed, or taken from a torch generator."""
+    if isinstance(generator, CounterRNG):
+        seed = generator.seed & _MASK
+        return _splitmix_int(seed + _GOLDEN), _splitmix_int(seed + 2 * _GOLDEN)
+    device = None if generator is None else generator.device
+    # out of place, so that vmap(randomness="different") gives each instance its own words
+    return torch.randint(-(1 << 63), (1 << 63) - 1, (2,), generator=generator, device=device)
+
+
+def key_as_ints(key: Tensor | tuple[int, int]) -> tuple[int, int]:
+    """The words as unsigned Python integers, for the CPU kernels."""
+    if isinstance(key, Tensor):
+        a, b = key.tolist()
+        return a & _MASK, b & _MASK
+    return key
+
+
+def offsets(generator: Generator) -> tuple[int, int]:
+    """First row and column."""
+    if isinstance(generator, CounterRNG):
+        return generator.row & _MASK, generator.column & _MASK
+    return 0, 0
+
+
+# ---- drawing -------------------------------------------------------------------------------------
+
+
+def _draw(
+    kind: str,
+    shape: Shape,
+    dtype: torch.dtype | None,
+    device: torch.device | str | None,
+    generator: Generator,
+) -> Tensor:
+    check_generator(kind, generator)
+    dtype = torch.get_default_dtype() if dtype is None else dtype
+    device = torch.device("cpu" if device is None else device)
+    work = compute_dtype(dtype)
+    if device.type == "cpu" and work in (torch.float32, torch.float64) and not is_transformed():
+        out = _draw_kernel(kind, tuple(shape), work, generator)
+    else:
+        out = _draw_torch(kind, tuple(shape), work, device, generator)
+    return out.to(dtype)
+
+
+def _draw_kernel(kind: str, shape: tuple[int, ...], dtype: torch.dtype, generator: Generator) -> Tensor:
+    import numpy as np
+
+    from argrad._kernels.bits import FILL
+    from argrad._kernels.threads import run_rows
+
+    out = torch.empty(shape, dtype=dtype)
+    if out.numel() == 0:
+        return out
+    columns = shape[-1] if shape else 1
+    flat = out.view(-1, columns).numpy()
+    words = [*key_as_ints(draw_key(generator)), *offsets(generator)]
+    run_rows(FILL[kind, flat.dtype], len(flat), flat.size, flat, *map(np.uint64, words))
+    return out
+
+
+def _draw_torch(
+    kind: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, generator: Generator
+) -> Tensor:
+    columns = shape[-1] if shape else 1
+    rows = math.prod(shape[:-1])
+    key = draw_key(generator)
+    if isinstance(key, Tensor):
+        key = key.to(device)
+        key_1, key_2 = key[0], key[1]
+    else:
+        key_1, key_2 = _signed(key[0]), _signed(key[1])
+    first_row, first_column = offsets(generator)
+    row = torch.arange(rows, device=device)[:, None] + _signed(first_row)
+    column = torch.arange(columns, device=device) + _signed(first_column)
+    # xor before the product: inductor folds `arange * constant` into loop counters, which overflow
+    k1 = _splitmix((row ^ key_1) * _signed(_GOLDEN))
+    k2 = _splitmix((row ^ key_2) * _signed(_ROW_2))
+    bits = _word(k1, k2, column)
+    if kind == "normal":
+        second = _word(k1 ^ _signed(_SECOND), k2, column)
+        return _normal(bits, second, dtype).reshape(shape)
+    return _OF_WORD[kind](bits, dtype).reshape(shape)
+
+
+# The same arithmetic as `_kernels/bits.py`, on int64 tensors (whose products wrap around).
+
+
+def _signed(x: int) -> int:
+    return x - (1 << 64) if x >= 1 << 63 else x
+
+
+def _shift_right(x: Tensor, n: int) -> Tensor:
+    """Logical (not arithmetic) shift."""
+    return (x >> n) & ((1 << (64 - n)) - 1)
+
+
+def _splitmix(x: Tensor) -> Tensor:
+    x = (x ^ _shift_right(x, 30)) * _signed(_MIX_1)
+    x = (x ^ _shift_right(x, 27)) * _signed(_MIX_2)
+    return x ^ _shift_right(x, 31)
+
+
+def _word(k1: Tensor, k2: Tensor, column: Tensor) -> Tensor:
+    x = (column ^ k1) * _signed(_GOLDEN)
+    x = ((x ^ _shift_right(x, 30)) * _signed(_MIX_1)) ^ k2
+    x = (x ^ _shift_right(x, 27)) * _signed(_MIX_2)
+    return x ^ _shift_right(x, 31)
+
+
+def _unit(z: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
+    """The upper 62 bits as a number in (0, scale]: high and low words apart, so small ones are exact."""
+    high = _shift_right(z, 33).to(dtype) * (scale * 2.0**-31)
+    low = (_shift_right(z, 2) & 0x7FFFFFFF).to(dtype) + 0.5
+    return high + low * (scale * 2.0**-62)
+
+
+def _exponential(z: Tensor, dtype: torch.dtype) -> Tensor:
+    w = _unit(z, dtype, 0.5)
+    return -torch.where((z & 1) == 1, torch.log1p(-w), torch.log(w))
+
+
+def _gumbel(z: Tensor, dtype: torch.dtype) -> Tensor:
+    return -torch.log(_exponential(z, dtype))
+
+
+def _logistic(z: Tensor, dtype: torch.dtype) -> Tensor:
+    w = _unit(z, dtype, 0.5)
+    value = torch.log1p(-w) - torch.log(w)
+    return torch.where((z & 1) == 1, -value, value)
+
+
+def _uniform(z: Tensor, dtype: torch.dtype) -> Tensor:
+    return _unit(z, dtype, 1.0).clamp(max=1.0 - (2.0**-24 if dtype == torch.float32 else 2.0**-53))
+
+
+def _normal(z: Tensor, second: Tensor, dtype: torch.dtype) -> Tensor:
+    return torch.sqrt(2.0 * _exponential(z, dtype)) * torch.cos(2.0 * math.pi * _uniform(second, dtype))
+
+
+_OF_WORD: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
+    "gumbel": _gumbel,
+    "exponential": _exponential,
+    "logistic": _logistic,
+    "uniform": _uniform,
+}
