@@ -8,6 +8,10 @@ from ._errors import ConvergenceWarning as ConvergenceWarning
 from ._errors import InputError as InputError
 from ._errors import InputTypeError as InputTypeError
 from ._errors import UnsupportedError as UnsupportedError
+from .gumbel import TopK as TopK
+from .gumbel import gumbel_max as gumbel_max
+from .gumbel import gumbel_softmax as gumbel_softmax
+from .gumbel import gumbel_topk as gumbel_topk
 from .random import CounterRNG as CounterRNG
 
 __version__: str

@@ -18,6 +18,7 @@ from contextvars import ContextVar
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from argrad._errors import InputError, InputTypeError
 
@@ -35,8 +36,12 @@ def debug(enabled: bool = True) -> Iterator[None]:
 
 
 def is_transformed() -> bool:
-    """Inside `torch.compile` or a `torch.func` transform, where values cannot be read."""
-    return torch.compiler.is_compiling() or torch._C._functorch.maybe_current_level() is not None
+    """Inside `torch.compile`, a `torch.func` transform or forward-mode AD: plain torch operations only."""
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._functorch.maybe_current_level() is not None
+        or forward_ad._current_level >= 0
+    )
 
 
 def can_read(*tensors: Tensor) -> bool:
@@ -83,7 +88,7 @@ def check_floating(call: str, name: str, value: object) -> None:
         )
 
 
-def check_event(call: str, name: str, value: Tensor, event_dims: int, dim: int = -1) -> None:
+def check_event(call: str, name: str, value: Tensor, event_dims: int = 1) -> None:
     """Enough dimensions, and something to choose from."""
     if value.dim() < event_dims:
         raise fail(
@@ -93,8 +98,7 @@ def check_event(call: str, name: str, value: Tensor, event_dims: int, dim: int =
             f"a tensor of shape {tuple(value.shape)}",
             "The last ones hold what is chosen, those before are the batch.",
         )
-    sizes = value.shape[dim:] if event_dims > 1 else value.shape[dim : dim + 1 or None]
-    if 0 in sizes:
+    if 0 in value.shape[value.dim() - event_dims :]:
         raise fail(
             call,
             name,
@@ -117,7 +121,7 @@ def check_dim(call: str, dim: object, ndim: int) -> int:
     return dim % ndim
 
 
-def check_scores(call: str, name: str, value: Tensor, event_dims: int = 1) -> None:
+def check_scores(call: str, name: str, value: Tensor) -> None:
     """No NaN and no +inf; `-inf` is legal and means "never chosen"."""
     if value.numel() == 0 or not can_read(value):
         return
@@ -125,7 +129,6 @@ def check_scores(call: str, name: str, value: Tensor, event_dims: int = 1) -> No
     peak = value.detach().amax().item()
     if not (peak < math.inf):
         raise bad_values(call, name, value)
-    del event_dims
 
 
 def bad_values(call: str, name: str, value: Tensor) -> InputError:
@@ -172,6 +175,16 @@ def nothing_allowed(call: str, empty: Tensor) -> InputError:
     return InputError(
         f"`{call}`: `mask` or -inf scores remove every choice in {where}, so nothing can be chosen "
         "there. Allow at least one item a row, or drop those rows."
+    )
+
+
+def too_few_allowed(call: str, k: int, valid: Tensor) -> InputError:
+    """The sentence for rows that offer fewer than k items; `valid` is `(*batch, k)`."""
+    counts = valid.reshape(-1, k).sum(-1)
+    first = int((counts < k).nonzero()[0])
+    return InputError(
+        f"`{call}(k=...)` must not exceed the number of allowed items; got k={k}, but row {first} "
+        f"allows {int(counts[first])}. Lower k, or allow more items with `mask`."
     )
 
 

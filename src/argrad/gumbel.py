@@ -1,0 +1,331 @@
+r"""Gumbel-max, Gumbel-softmax, Gumbel-top-k: one choice from logits, hard or relaxed, and k of them.
+
+With $G_i = \theta_i + \varepsilon_i$ and $\varepsilon_i \sim \mathrm{Gumbel}(0, 1)$ independent:
+the largest $G_i$ is at $i$ with probability $\mathrm{softmax}(\theta)_i$ (Gumbel-max), its value is
+independent of its place, and the order of the $k$ largest is that of drawing without replacement
+(Plackett-Luce). On the CPU each function here is one pass of a compiled kernel over the logits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from argrad import random
+from argrad._autograd import straight_through
+from argrad._checks import (
+    bad_values,
+    check_any_allowed,
+    check_count,
+    check_dim,
+    check_event,
+    check_floating,
+    check_generator,
+    check_mask,
+    check_scores,
+    check_tau,
+    is_transformed,
+    nothing_allowed,
+    too_few_allowed,
+)
+from argrad._numerics import logsumexp, masked_scores, widen
+from argrad._types import Bool, Float, Generator, Int, Tau
+
+
+class TopK(NamedTuple):
+    r"""What `gumbel_topk` drew: $k$ items in the order of drawing, the first one first.
+
+    Attributes:
+        indices: the items, `int64`, shape `(*batch, k)`.
+        log_prob: $\phi_i = \log \mathrm{softmax}(\theta)_i$ of each item, shape `(*batch, k)`;
+            differentiable.
+        perturbed: $\phi_i + \varepsilon_i$, falling, shape `(*batch, k)`; differentiable.
+        kappa: the largest perturbed log-probability that was *not* drawn, shape `(*batch,)`; `-inf`
+            when everything was. An item is in the sample with probability
+            $1 - \exp(-\exp(\phi_i - \kappa))$ given $\kappa$, which makes unbiased weights.
+        valid: False where there was no item left to draw (only where values cannot be checked).
+    """
+
+    indices: Int[Tensor, "*batch k"]
+    log_prob: Float[Tensor, "*batch k"]
+    perturbed: Float[Tensor, "*batch k"]
+    kappa: Float[Tensor, "*batch"]
+    valid: Bool[Tensor, "*batch k"]
+
+
+def gumbel_softmax(
+    logits: Float[Tensor, "*shape"],
+    tau: Tau = 1.0,
+    hard: bool = False,
+    dim: int = -1,
+    *,
+    mask: Bool[Tensor, "..."] | None = None,
+    generator: Generator = None,
+) -> Float[Tensor, "*shape"]:
+    r"""Draw a relaxed one-hot sample (Gumbel-softmax, also called Concrete).
+
+    $$ y_i = \frac{\exp((\theta_i + \varepsilon_i)/\tau)}{\sum_j \exp((\theta_j + \varepsilon_j)/\tau)},
+       \quad \varepsilon_i \sim \mathrm{Gumbel}(0, 1) \tag{1} $$
+    $\arg\max y$ has exactly the law $\mathrm{softmax}(\theta)$ at every $\tau$; $y$ tends to a one-hot
+    vector as $\tau \to 0$. As a gradient estimator it is biased for every $\tau > 0$. O(n).
+    A drop-in for `torch.nn.functional.gumbel_softmax`.
+
+    Args:
+        logits: $\theta$, log-probabilities up to a constant, any shape; `-inf` is never chosen.
+        tau: temperature $\tau > 0$; a tensor gives each row of the batch its own (and may be trained).
+        hard: return the one-hot arg max with the gradient of $y$ (straight-through).
+        dim: the dimension that holds the items.
+        mask: True = allowed, broadcastable to `logits`.
+        generator: `torch.Generator`, `CounterRNG`, or None for torch's global generator.
+
+    Returns:
+        The shape and dtype of `logits`; sums to 1 along `dim`; exactly 0 where forbidden.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> g = torch.Generator().manual_seed(0)
+        >>> logits = torch.tensor([[1.0, 2.0, 3.0]], requires_grad=True)
+        >>> z = ag.gumbel_softmax(logits, tau=0.5, hard=True, generator=g)
+        >>> z.shape, z.sum().item(), z.max().item()
+        (torch.Size([1, 3]), 1.0, 1.0)
+        >>> (z * torch.tensor([1.0, 2.0, 4.0])).sum().backward()
+        >>> logits.grad.shape
+        torch.Size([1, 3])
+
+    See Also: `gumbel_max` (the hard sample alone), `RelaxedOneHot` (the density).
+    References: [jang2017], [maddison2017].
+    """
+    scores, dim = _scores("gumbel_softmax", logits, dim, mask, generator)
+    tau = check_tau("gumbel_softmax", tau, scores.shape[:-1])
+    if _use_kernel(scores) and not (isinstance(tau, Tensor) and tau.requires_grad):
+        soft = _SoftmaxKernel.apply(scores, tau, generator)
+    else:
+        soft = _softmax(scores, tau, generator)
+    if hard:
+        index = soft.detach().argmax(-1, keepdim=True)
+        soft = straight_through(torch.zeros_like(soft).scatter_(-1, index, 1.0), soft)
+    if soft.dtype != logits.dtype:
+        soft = soft.to(logits.dtype)
+    return soft if dim == logits.dim() - 1 else soft.movedim(-1, dim)
+
+
+def gumbel_max(
+    logits: Float[Tensor, "*shape"],
+    *,
+    dim: int = -1,
+    mask: Bool[Tensor, "..."] | None = None,
+    generator: Generator = None,
+) -> Int[Tensor, "..."]:
+    r"""Draw one item with probability $\mathrm{softmax}(\theta)$.
+
+    $$ i = \arg\max_j \; \theta_j + \varepsilon_j, \quad \varepsilon_j \sim \mathrm{Gumbel}(0, 1) $$
+    The law is exact, tails included. Since only the item is asked for, not its noise, the CPU uses one
+    uniform and the inverse distribution function, which has the same law; with a `CounterRNG` the
+    race itself is run, so that any chunk or shard of the items agrees on the winner.
+
+    Args:
+        logits: $\theta$, any shape; `-inf` is never chosen.
+        dim: the dimension that holds the items.
+        mask: True = allowed, broadcastable to `logits`.
+        generator: `torch.Generator`, `CounterRNG`, or None for torch's global generator.
+
+    Returns:
+        Indices, `int64`, the shape of `logits` without `dim`.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.gumbel_max(torch.tensor([[0.0, 100.0], [100.0, 0.0]]))
+        tensor([1, 0])
+
+    References: [gumbel1954], [maddison2014].
+    """
+    scores, _ = _scores("gumbel_max", logits.detach(), dim, mask, generator)
+    if not _use_kernel(scores):
+        check_any_allowed("gumbel_max", scores)
+        return _perturb(scores, generator)[0].argmax(-1)
+    if isinstance(generator, random.CounterRNG):
+        return _topk_kernel("gumbel_max", scores, 1, generator)[0].squeeze(-1)
+    out = torch.empty(scores.shape[:-1].numel(), dtype=torch.int64)
+    _run("draw_one", "gumbel_max", scores, generator, out)
+    return out.view(scores.shape[:-1])
+
+
+def gumbel_topk(
+    logits: Float[Tensor, "*shape"],
+    k: int,
+    *,
+    dim: int = -1,
+    mask: Bool[Tensor, "..."] | None = None,
+    generator: Generator = None,
+) -> TopK:
+    r"""Draw `k` different items, one after the other, without replacement (Gumbel-top-k).
+
+    The `k` largest $\phi_i + \varepsilon_i$ in falling order are an ordered sample from the
+    Plackett-Luce law: first $i_1 \sim \mathrm{softmax}(\theta)$, then $i_2$ from what is left, and
+    so on:
+    $$ P(i_1, \dots, i_k) = \prod_{j=1}^{k} \frac{p_{i_j}}{1 - \sum_{l<j} p_{i_l}} $$
+    Exact; O(n + k log n log k) on the CPU.
+
+    Args:
+        logits: $\theta$, any shape; `-inf` is never drawn.
+        k: how many, from 1 to the number of allowed items.
+        dim: the dimension that holds the items.
+        mask: True = allowed, broadcastable to `logits`.
+        generator: `torch.Generator`, `CounterRNG`, or None for torch's global generator.
+
+    Returns:
+        A `TopK`: indices, log_prob, perturbed (with `k` in place of `dim`), kappa, valid.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> top = ag.gumbel_topk(torch.zeros(5), 3, generator=torch.Generator().manual_seed(0))
+        >>> len(set(top.indices.tolist())), bool(top.perturbed[-1] > top.kappa)
+        (3, True)
+
+    References: [vieira2014], [kool2019], [efraimidis2006].
+    """
+    call = "gumbel_topk"
+    scores, dim = _scores(call, logits, dim, mask, generator)
+    n = scores.shape[-1]
+    k = check_count(call, "k", k, 1, n, f"There are {n} items to draw from along `dim`.")
+    keep = min(k + 1, n)
+    if _use_kernel(scores):
+        ids, values, log_z = _topk_kernel(call, scores, keep, generator)
+    else:
+        check_any_allowed(call, scores)
+        values, ids = _perturb(scores.detach(), generator)[0].topk(keep, -1)
+        peak = scores.detach().amax(-1)
+        values, log_z = values + peak[..., None], logsumexp(scores.detach())
+    top = _as_topk(scores, k, ids, values, log_z)
+    if not is_transformed() and scores.device.type == "cpu" and not bool(top.valid.all()):
+        raise too_few_allowed(call, k, top.valid)
+    log_prob, perturbed, kappa = (t.to(logits.dtype) for t in top[1:4])
+    indices, valid = top.indices, top.valid
+    if dim != logits.dim() - 1:
+        moved = (t.movedim(-1, dim) for t in (indices, log_prob, perturbed, valid))
+        indices, log_prob, perturbed, valid = moved
+    return TopK(indices, log_prob, perturbed, kappa, valid)
+
+
+# ---- shared parts --------------------------------------------------------------------------------
+
+
+def _scores(
+    call: str, logits: Tensor, dim: int, mask: Tensor | None, generator: Generator
+) -> tuple[Tensor, int]:
+    """Checked, masked logits in at least float32 with the items last; and `dim` as non-negative."""
+    check_floating(call, "logits", logits)
+    check_event(call, "logits", logits)
+    check_generator(call, generator)
+    dim = check_dim(call, dim, logits.dim())
+    if mask is not None:
+        check_mask(call, mask, logits.shape)
+        logits = masked_scores(logits, mask)
+    if dim != logits.dim() - 1:
+        logits = logits.movedim(dim, -1)
+    check_event(call, "logits", logits)
+    return widen(logits), dim
+
+
+def _use_kernel(scores: Tensor) -> bool:
+    return (
+        scores.device.type == "cpu"
+        and scores.dtype in (torch.float32, torch.float64)
+        and not is_transformed()
+    )
+
+
+def _perturb(scores: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    """`scores - max + Gumbel` (the noise keeps its digits) with `-inf` left alone; and where those are."""
+    check_scores("gumbel", "logits", scores)
+    noise = random.gumbel(
+        scores.shape, dtype=scores.dtype, device=scores.device, generator=generator
+    )
+    closed = scores == -math.inf
+    peak = scores.detach().amax(-1, keepdim=True)
+    peak = peak.masked_fill(peak == -math.inf, 0.0)
+    return (scores.masked_fill(closed, 0.0) - peak + noise).masked_fill(closed, -math.inf), closed
+
+
+def _softmax(scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
+    """Eq. (1) in plain torch: other devices, `torch.compile`, `torch.func`, trained temperatures."""
+    check_any_allowed("gumbel_softmax", scores)
+    perturbed, closed = _perturb(scores, generator)
+    # `-inf / tau` has a NaN gradient for tau, so that forbidden items are put back after the division
+    return (perturbed.masked_fill(closed, 0.0) / tau).masked_fill(closed, -math.inf).softmax(-1)
+
+
+def _run(kernel: str, call: str, scores: Tensor, generator: Generator, *buffers: Tensor) -> None:
+    """Run a kernel of `_kernels/choose.py` over all rows, and turn its status into a sentence."""
+    import numpy as np
+
+    from argrad._kernels import choose, threads
+
+    flat = scores.detach().reshape(-1, scores.shape[-1]).numpy()
+    if flat.size == 0:
+        return
+    words = (*random.key_as_ints(random.draw_key(generator)), *random.offsets(generator))
+    arguments = (flat, *(b.numpy() for b in buffers), *map(np.uint64, words))
+    status = threads.run_rows(getattr(choose, kernel), len(flat), flat.size, *arguments)
+    if status & choose.BAD:
+        raise bad_values(call, "logits", scores.detach())
+    if status & choose.EMPTY:
+        raise nothing_allowed(call, scores.detach().amax(-1) == -math.inf)
+
+
+def _topk_kernel(
+    call: str, scores: Tensor, keep: int, generator: Generator
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Items, `scores + Gumbel` and log-partition, falling; `-1` and `-inf` where nothing is left."""
+    rows, batch = scores.shape[:-1].numel(), scores.shape[:-1]
+    ids = torch.empty((rows, keep), dtype=torch.int64)
+    values = torch.empty((rows, keep), dtype=scores.dtype)
+    log_z = torch.empty(rows, dtype=scores.dtype)
+    _run("gumbel_topk", call, scores, generator, values, ids, log_z)
+    return ids.view(*batch, keep), values.view(*batch, keep), log_z.view(batch)
+
+
+def _as_topk(scores: Tensor, k: int, ids: Tensor, values: Tensor, log_z: Tensor) -> TopK:
+    """Normalise: log-probabilities with gradient, noise without."""
+    n = scores.shape[-1]
+    valid = values[..., :k] > -math.inf
+    ids = ids[..., :k].clamp(min=0)
+    kappa = values[..., k] - log_z if n > k else torch.full_like(log_z, -math.inf)
+    total = logsumexp(scores) if scores.requires_grad else log_z
+    log_prob = scores.gather(-1, ids) - total[..., None]
+    perturbed = values[..., :k] - log_z[..., None]
+    if scores.requires_grad:
+        perturbed = straight_through(perturbed, log_prob)
+    return TopK(ids, log_prob.masked_fill(~valid, -math.inf), perturbed, kappa, valid)
+
+
+class _SoftmaxKernel(torch.autograd.Function):
+    """Eq. (1) by the CPU kernel. Never reached inside a transform, so it needs no vmap rule."""
+
+    @staticmethod
+    def forward(scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
+        out = torch.empty_like(scores, memory_format=torch.contiguous_format)
+        rows = scores.shape[:-1].numel()
+        if isinstance(tau, Tensor) and tau.dim():
+            scale = tau.detach().to(scores.dtype).expand(*scores.shape[:-1], 1).reshape(rows)
+        else:
+            scale = torch.full((1,), float(tau), dtype=scores.dtype)
+        flat = out.view(-1, out.shape[-1])
+        _run("gumbel_softmax", "gumbel_softmax", scores, generator, scale, flat)
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.tau = inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (soft,) = ctx.saved_tensors
+        tau = ctx.tau.to(soft.dtype) if isinstance(ctx.tau, Tensor) else ctx.tau
+        # dy_i / dx_j = y_i (1[i = j] - y_j), x = (theta + eps) / tau
+        grad = torch._softmax_backward_data(grads[0], soft, -1, soft.dtype)
+        return (grad / tau if torch.is_grad_enabled() else grad.div_(tau)), None, None
