@@ -171,7 +171,9 @@ def nothing_allowed(call: str, empty: Tensor) -> InputError:
     """The sentence for rows in which nothing can be chosen; `empty` is True there."""
     rows = empty.reshape(-1)
     count, first = int(rows.sum()), int(rows.nonzero()[0])
-    where = f"{count} of {rows.numel()} rows (first: row {first})" if rows.numel() > 1 else "the only row"
+    where = (
+        f"{count} of {rows.numel()} rows (first: row {first})" if rows.numel() > 1 else "the only row"
+    )
     return InputError(
         f"`{call}`: `mask` or -inf scores remove every choice in {where}, so nothing can be chosen "
         "there. Allow at least one item a row, or drop those rows."
@@ -255,17 +257,3 @@ def _check_tau_tensor(
             "One temperature a row: a tensor of the batch's shape.",
         )
     return tau.reshape(tau.shape + event)
-
-
-def check_generator(call: str, generator: object) -> None:
-    """None, a `torch.Generator`, or a `CounterRNG`."""
-    from argrad.random import CounterRNG
-
-    if generator is not None and not isinstance(generator, (torch.Generator, CounterRNG)):
-        raise InputTypeError(
-            f"`{call}(generator=...)` must be a `torch.Generator`, an `argrad.CounterRNG` or None; "
-            f"got {type(generator).__name__}. "
-            "Write `generator=torch.Generator().manual_seed(0)` for a seed."
-        )
-
-

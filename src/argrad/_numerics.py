@@ -22,7 +22,7 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 def widen(x: Tensor) -> Tensor:
     """`x` in its `compute_dtype`."""
-    return x.to(compute_dtype(x.dtype))
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def log1mexp(x: Tensor) -> Tensor:

@@ -8,9 +8,13 @@ independent of its place, and the order of the $k$ largest is that of drawing wi
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
+from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -23,7 +27,6 @@ from argrad._checks import (
     check_dim,
     check_event,
     check_floating,
-    check_generator,
     check_mask,
     check_scores,
     check_tau,
@@ -31,6 +34,7 @@ from argrad._checks import (
     nothing_allowed,
     too_few_allowed,
 )
+from argrad._kernels.threads import run_rows
 from argrad._numerics import logsumexp, masked_scores, widen
 from argrad._types import Bool, Float, Generator, Int, Tau
 
@@ -149,7 +153,7 @@ def gumbel_max(
     if isinstance(generator, random.CounterRNG):
         return _topk_kernel("gumbel_max", scores, 1, generator)[0].squeeze(-1)
     out = torch.empty(scores.shape[:-1].numel(), dtype=torch.int64)
-    _run("draw_one", "gumbel_max", scores, generator, out)
+    _run("draw_one", "gumbel_max", scores, generator, out.numpy())
     return out.view(scores.shape[:-1])
 
 
@@ -218,8 +222,9 @@ def _scores(
 ) -> tuple[Tensor, int]:
     """Checked, masked logits in at least float32 with the items last; and `dim` as non-negative."""
     check_floating(call, "logits", logits)
-    check_event(call, "logits", logits)
-    check_generator(call, generator)
+    if logits.dim() == 0:
+        check_event(call, "logits", logits)
+    random.check_generator(call, generator)
     dim = check_dim(call, dim, logits.dim())
     if mask is not None:
         check_mask(call, mask, logits.shape)
@@ -231,19 +236,16 @@ def _scores(
 
 
 def _use_kernel(scores: Tensor) -> bool:
-    return (
-        scores.device.type == "cpu"
-        and scores.dtype in (torch.float32, torch.float64)
-        and not is_transformed()
-    )
+    return scores.is_cpu and scores.dtype in _KERNEL_DTYPES and not is_transformed()
+
+
+_KERNEL_DTYPES = (torch.float32, torch.float64)
 
 
 def _perturb(scores: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
     """`scores - max + Gumbel` (the noise keeps its digits) with `-inf` left alone; and where those are."""
     check_scores("gumbel", "logits", scores)
-    noise = random.gumbel(
-        scores.shape, dtype=scores.dtype, device=scores.device, generator=generator
-    )
+    noise = random.gumbel(scores.shape, dtype=scores.dtype, device=scores.device, generator=generator)
     closed = scores == -math.inf
     peak = scores.detach().amax(-1, keepdim=True)
     peak = peak.masked_fill(peak == -math.inf, 0.0)
@@ -258,22 +260,25 @@ def _softmax(scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
     return (perturbed.masked_fill(closed, 0.0) / tau).masked_fill(closed, -math.inf).softmax(-1)
 
 
-def _run(kernel: str, call: str, scores: Tensor, generator: Generator, *buffers: Tensor) -> None:
+@functools.cache
+def _kernels() -> ModuleType:
+    """The compiled kernels, imported (with numba) on first use."""
+    return importlib.import_module("argrad._kernels.choose")
+
+
+def _run(kernel: str, call: str, scores: Tensor, generator: Generator, *buffers: np.ndarray) -> None:
     """Run a kernel of `_kernels/choose.py` over all rows, and turn its status into a sentence."""
-    import numpy as np
-
-    from argrad._kernels import choose, threads
-
-    flat = scores.detach().reshape(-1, scores.shape[-1]).numpy()
-    if flat.size == 0:
+    if scores.numel() == 0:
         return
-    words = (*random.key_as_ints(random.draw_key(generator)), *random.offsets(generator))
-    arguments = (flat, *(b.numpy() for b in buffers), *map(np.uint64, words))
-    status = threads.run_rows(getattr(choose, kernel), len(flat), flat.size, *arguments)
-    if status & choose.BAD:
-        raise bad_values(call, "logits", scores.detach())
-    if status & choose.EMPTY:
-        raise nothing_allowed(call, scores.detach().amax(-1) == -math.inf)
+    kernels = _kernels()
+    scores = scores.detach()
+    flat = (scores if scores.dim() == 2 else scores.reshape(-1, scores.shape[-1])).numpy()
+    words = random.words(generator)
+    status = run_rows(getattr(kernels, kernel), len(flat), flat.size, flat, *buffers, *words)
+    if status & kernels.BAD:
+        raise bad_values(call, "logits", scores)
+    if status & kernels.EMPTY:
+        raise nothing_allowed(call, scores.amax(-1) == -math.inf)
 
 
 def _topk_kernel(
@@ -284,7 +289,7 @@ def _topk_kernel(
     ids = torch.empty((rows, keep), dtype=torch.int64)
     values = torch.empty((rows, keep), dtype=scores.dtype)
     log_z = torch.empty(rows, dtype=scores.dtype)
-    _run("gumbel_topk", call, scores, generator, values, ids, log_z)
+    _run("gumbel_topk", call, scores, generator, values.numpy(), ids.numpy(), log_z.numpy())
     return ids.view(*batch, keep), values.view(*batch, keep), log_z.view(batch)
 
 
@@ -303,29 +308,33 @@ def _as_topk(scores: Tensor, k: int, ids: Tensor, values: Tensor, log_z: Tensor)
 
 
 class _SoftmaxKernel(torch.autograd.Function):
-    """Eq. (1) by the CPU kernel. Never reached inside a transform, so it needs no vmap rule."""
+    """Eq. (1) by the CPU kernel.
+
+    Never reached inside a transform, so it needs no vmap rule and no `setup_context`, whose argument
+    binding would double the time of a small call.
+    """
 
     @staticmethod
-    def forward(scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
-        out = torch.empty_like(scores, memory_format=torch.contiguous_format)
-        rows = scores.shape[:-1].numel()
-        if isinstance(tau, Tensor) and tau.dim():
-            scale = tau.detach().to(scores.dtype).expand(*scores.shape[:-1], 1).reshape(rows)
+    def forward(ctx: Any, scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
+        out = torch.empty(scores.shape, dtype=scores.dtype)
+        flat = (out if out.dim() == 2 else out.view(-1, out.shape[-1])).numpy()
+        if isinstance(tau, Tensor):
+            scale = tau.detach().to(scores.dtype).expand(*scores.shape[:-1], 1).reshape(-1).numpy()
         else:
-            scale = torch.full((1,), float(tau), dtype=scores.dtype)
-        flat = out.view(-1, out.shape[-1])
+            scale = np.array((tau,), flat.dtype)
         _run("gumbel_softmax", "gumbel_softmax", scores, generator, scale, flat)
+        ctx.save_for_backward(out)
+        ctx.tau = tau
         return out
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.save_for_backward(output)
-        ctx.tau = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (soft,) = ctx.saved_tensors
-        tau = ctx.tau.to(soft.dtype) if isinstance(ctx.tau, Tensor) else ctx.tau
+        tau = ctx.tau
         # dy_i / dx_j = y_i (1[i = j] - y_j), x = (theta + eps) / tau
         grad = torch._softmax_backward_data(grads[0], soft, -1, soft.dtype)
+        if isinstance(tau, Tensor):
+            return grad / tau.to(soft.dtype), None, None
+        if tau == 1.0:
+            return grad, None, None
         return (grad / tau if torch.is_grad_enabled() else grad.div_(tau)), None, None

@@ -14,14 +14,17 @@ float32 and rounded.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from argrad._checks import check_generator, is_transformed
+from argrad._checks import is_transformed
 from argrad._errors import InputTypeError
+from argrad._kernels.threads import run_rows
 from argrad._numerics import compute_dtype
 from argrad._types import Generator, Shape
 
@@ -165,6 +168,16 @@ def normal(
     return _draw("normal", shape, dtype, device, generator)
 
 
+def check_generator(call: str, generator: object) -> None:
+    """None, a `torch.Generator`, or a `CounterRNG`; anything else gets a sentence."""
+    if generator is not None and not isinstance(generator, (torch.Generator, CounterRNG)):
+        raise InputTypeError(
+            f"`{call}(generator=...)` must be a `torch.Generator`, an `argrad.CounterRNG` or None; "
+            f"got {type(generator).__name__}. "
+            "Write `generator=torch.Generator().manual_seed(0)` for a seed."
+        )
+
+
 # ---- keys ----------------------------------------------------------------------------------------
 
 
@@ -181,16 +194,11 @@ def draw_key(generator: Generator) -> Tensor | tuple[int, int]:
         seed = generator.seed & _MASK
         return _splitmix_int(seed + _GOLDEN), _splitmix_int(seed + 2 * _GOLDEN)
     device = None if generator is None else generator.device
-    # out of place, so that vmap(randomness="different") gives each instance its own words
-    return torch.randint(-(1 << 63), (1 << 63) - 1, (2,), generator=generator, device=device)
-
-
-def key_as_ints(key: Tensor | tuple[int, int]) -> tuple[int, int]:
-    """The words as unsigned Python integers, for the CPU kernels."""
-    if isinstance(key, Tensor):
-        a, b = key.tolist()
-        return a & _MASK, b & _MASK
-    return key
+    if is_transformed():  # out of place: vmap(randomness="different") gives each instance its words
+        return torch.randint(-(1 << 63), (1 << 63) - 1, (2,), generator=generator, device=device)
+    return torch.empty(2, dtype=torch.int64, device=device).random_(
+        -(1 << 63), None, generator=generator
+    )
 
 
 def offsets(generator: Generator) -> tuple[int, int]:
@@ -198,6 +206,30 @@ def offsets(generator: Generator) -> tuple[int, int]:
     if isinstance(generator, CounterRNG):
         return generator.row & _MASK, generator.column & _MASK
     return 0, 0
+
+
+class _KeyBuffer(threading.local):
+    """Where a thread draws its two words (a fresh tensor for each call would cost more than the draw)."""
+
+    def __init__(self) -> None:
+        self.tensor = torch.empty(2, dtype=torch.int64)
+        self.array = self.tensor.numpy().view(np.uint64)
+
+
+_buffer = _KeyBuffer()
+_ZERO = np.uint64(0)
+
+
+def words(generator: Generator) -> tuple[np.ndarray, np.uint64, np.uint64]:
+    """A fresh key (valid until this thread draws again), first row and column, for the CPU kernels."""
+    if isinstance(generator, CounterRNG):
+        row, column = offsets(generator)
+        return np.array(draw_key(generator), np.uint64), np.uint64(row), np.uint64(column)
+    if generator is None or generator.device.type == "cpu":
+        _buffer.tensor.random_(-(1 << 63), None, generator=generator)
+    else:
+        _buffer.tensor.copy_(draw_key(generator))  # type: ignore[arg-type]
+    return _buffer.array, _ZERO, _ZERO
 
 
 # ---- drawing -------------------------------------------------------------------------------------
@@ -222,18 +254,14 @@ def _draw(
 
 
 def _draw_kernel(kind: str, shape: tuple[int, ...], dtype: torch.dtype, generator: Generator) -> Tensor:
-    import numpy as np
-
     from argrad._kernels.bits import FILL
-    from argrad._kernels.threads import run_rows
 
     out = torch.empty(shape, dtype=dtype)
     if out.numel() == 0:
         return out
     columns = shape[-1] if shape else 1
     flat = out.view(-1, columns).numpy()
-    words = [*key_as_ints(draw_key(generator)), *offsets(generator)]
-    run_rows(FILL[kind, flat.dtype], len(flat), flat.size, flat, *map(np.uint64, words))
+    run_rows(FILL[kind, flat.dtype], len(flat), flat.size, flat, *words(generator))
     return out
 
 

@@ -38,9 +38,9 @@ def splitmix(x):
 
 
 @scalar
-def row_keys(key_1, key_2, row):
-    """Two keys of a row."""
-    return splitmix((key_1 ^ row) * GOLDEN), splitmix((key_2 ^ row) * ROW_2)
+def row_keys(key, row):
+    """Two keys of a row, from the two words of the call."""
+    return splitmix((key[0] ^ row) * GOLDEN), splitmix((key[1] ^ row) * ROW_2)
 
 
 @scalar
@@ -193,9 +193,9 @@ def _filler(of_word):
             out[j] = of_word(word(k1, k2, column + U(j)))
 
     @njit(error_model="numpy", nogil=True)
-    def fill(start, stop, out, key_1, key_2, row, column):
+    def fill(start, stop, out, key, row, column):
         for i in range(start, stop):
-            k1, k2 = row_keys(key_1, key_2, row + U(i))
+            k1, k2 = row_keys(key, row + U(i))
             fill_row(out[i], k1, k2, column)
         return 0
 
@@ -212,9 +212,9 @@ def _filler_of_two(of_words):
             out[j] = of_words(word(k1, k2, c), word(k1 ^ SECOND, k2, c))
 
     @njit(error_model="numpy", nogil=True)
-    def fill(start, stop, out, key_1, key_2, row, column):
+    def fill(start, stop, out, key, row, column):
         for i in range(start, stop):
-            k1, k2 = row_keys(key_1, key_2, row + U(i))
+            k1, k2 = row_keys(key, row + U(i))
             fill_row(out[i], k1, k2, column)
         return 0
 

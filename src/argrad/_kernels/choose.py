@@ -125,7 +125,7 @@ def _row_status(row):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def gumbel_softmax(start, stop, scores, tau, out, key_1, key_2, row, column):
+def gumbel_softmax(start, stop, scores, tau, out, key, row, column):
     """out[i] = softmax((scores[i] + Gumbel) / tau[i])."""
     status = 0
     for i in range(start, stop):
@@ -133,7 +133,7 @@ def gumbel_softmax(start, stop, scores, tau, out, key_1, key_2, row, column):
         status |= state
         if state:
             continue
-        k1, k2 = row_keys(key_1, key_2, row + U(i))
+        k1, k2 = row_keys(key, row + U(i))
         y = out[i]
         scale = (y[0] * 0 + 1) / tau[i % tau.shape[0]]
         _perturb(y, scores[i], peak, scale, k1, k2, column)
@@ -143,7 +143,7 @@ def gumbel_softmax(start, stop, scores, tau, out, key_1, key_2, row, column):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def draw_one(start, stop, scores, out, key_1, key_2, row, column):
+def draw_one(start, stop, scores, out, key, row, column):
     """out[i] ~ Categorical(softmax(scores[i])), by one uniform and the inverse distribution function."""
     status = 0
     n = scores.shape[1]
@@ -159,7 +159,7 @@ def draw_one(start, stop, scores, out, key_1, key_2, row, column):
             part = scores[i, b * BLOCK : (b + 1) * BLOCK]
             _exp_minus(e[: part.shape[0]], part, peak)
             mass[b] = _sum(e[: part.shape[0]])
-        k1, k2 = row_keys(key_1, key_2, row + U(i))
+        k1, k2 = row_keys(key, row + U(i))
         left = uniform_64(word(k1, k2, column)) * mass.sum()
         b = 0
         last = 0
@@ -201,7 +201,7 @@ def _sift_down(values, ids, size):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def gumbel_topk(start, stop, scores, values, ids, log_z, key_1, key_2, row, column):
+def gumbel_topk(start, stop, scores, values, ids, log_z, key, row, column):
     """The largest of scores[i] + Gumbel in falling order, and log sum exp scores[i].
 
     `values` and `ids` have one column more than `few`, the number asked for, when the row is long
@@ -215,7 +215,7 @@ def gumbel_topk(start, stop, scores, values, ids, log_z, key_1, key_2, row, colu
         status |= state
         if state:
             continue
-        k1, k2 = row_keys(key_1, key_2, row + U(i))
+        k1, k2 = row_keys(key, row + U(i))
         heap, where = values[i], ids[i]
         heap[:] = -np.inf
         where[:] = -1
