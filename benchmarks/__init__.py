@@ -1,0 +1,1 @@
+"""Benchmarks: ours beside a peer, interleaved in one run. `make bench`, or `python -m benchmarks --help`."""

@@ -1,0 +1,12 @@
+"""The lines, one file a topic; each file has a tuple `LINES`."""
+
+from __future__ import annotations
+
+from benchmarks.line import Line
+from benchmarks.lines import gumbel, imports, structures
+
+TOPICS: dict[str, tuple[Line, ...]] = {
+    "gumbel": gumbel.LINES,
+    "imports": imports.LINES,
+    "structures": structures.LINES,
+}
