@@ -26,7 +26,7 @@ def _read_stub() -> tuple[dict[str, str], set[str]]:
 
 
 _names, _modules = _read_stub()
-__all__ = sorted([*_names, *_modules])  # noqa: PLE0605
+__all__ = sorted([*_names, *_modules])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:

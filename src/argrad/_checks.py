@@ -39,7 +39,7 @@ def is_transformed() -> bool:
     """Inside `torch.compile`, a `torch.func` transform or forward-mode AD: plain torch operations only."""
     return (
         torch.compiler.is_compiling()
-        or torch._C._functorch.maybe_current_level() is not None
+        or torch._C._functorch.maybe_current_level() is not None  # pyright: ignore[reportAttributeAccessIssue]
         or forward_ad._current_level >= 0
     )
 
@@ -190,6 +190,29 @@ def too_few_allowed(call: str, k: int, valid: Tensor) -> InputError:
     )
 
 
+def check_square(call: str, name: str, value: Tensor) -> None:
+    """The last two dimensions have the same size."""
+    if value.shape[-1] != value.shape[-2]:
+        raise fail(
+            call,
+            name,
+            "must end in a square matrix, entry [head, child] for each arc",
+            f"shape {tuple(value.shape)}",
+            "Give all pairs of nodes; the diagonal is ignored, and -inf forbids an arc.",
+        )
+
+
+def no_tree_allowed(call: str, empty: Tensor) -> InputError:
+    """The sentence for graphs that no tree spans; `empty` is True there."""
+    rows = empty.reshape(-1)
+    count, first = int(rows.sum()), int(rows.nonzero()[0])
+    where = f"{count} of {rows.numel()} graphs (first: graph {first})" if rows.numel() > 1 else "the graph"
+    return InputError(
+        f"`{call}`: `mask` or -inf scores leave no tree that reaches every node in {where}. "
+        "Allow arcs that connect all nodes to the root, or drop those graphs."
+    )
+
+
 def check_any_allowed(call: str, scores: Tensor) -> None:
     """Each row of masked scores `(*batch, n)` has an item above -inf."""
     if scores.numel() == 0 or not can_read(scores):
@@ -201,8 +224,8 @@ def check_any_allowed(call: str, scores: Tensor) -> None:
 
 def check_count(call: str, name: str, value: object, low: int, high: int | None, advice: str) -> int:
     """An int from `low` to `high`."""
-    ok = isinstance(value, int) and not isinstance(value, bool)
-    if not ok or value < low or (high is not None and value > high):
+    is_int = isinstance(value, int) and not isinstance(value, bool)
+    if not isinstance(value, int) or not is_int or value < low or (high is not None and value > high):
         rule = f"must be an integer of at least {low}"
         if high is not None:
             rule = f"must be an integer from {low} to {high}"

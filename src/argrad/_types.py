@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING or not os.environ.get("ARGRAD_CHECK_SHAPES"):
-    Float = Int = Bool = Annotated
-else:
+if TYPE_CHECKING:
+    from typing import Annotated as Bool
+    from typing import Annotated as Float
+    from typing import Annotated as Int
+elif os.environ.get("ARGRAD_CHECK_SHAPES"):
     from jaxtyping import Bool, Float, Int
+else:
+    Float = Int = Bool = Annotated
 
 if TYPE_CHECKING:
     from argrad.random import CounterRNG

@@ -102,7 +102,7 @@ def gumbel_softmax(
     See Also: `gumbel_max` (the hard sample alone), `RelaxedOneHot` (the density).
     References: [jang2017], [maddison2017].
     """
-    scores, dim = _scores("gumbel_softmax", logits, dim, mask, generator)
+    scores, dim = items_last("gumbel_softmax", logits, dim, mask, generator)
     tau = check_tau("gumbel_softmax", tau, scores.shape[:-1])
     if _use_kernel(scores) and not (isinstance(tau, Tensor) and tau.requires_grad):
         soft = _SoftmaxKernel.apply(scores, tau, generator)
@@ -146,7 +146,7 @@ def gumbel_max(
 
     References: [gumbel1954], [maddison2014].
     """
-    scores, _ = _scores("gumbel_max", logits.detach(), dim, mask, generator)
+    scores, _ = items_last("gumbel_max", logits.detach(), dim, mask, generator)
     if not _use_kernel(scores):
         check_any_allowed("gumbel_max", scores)
         return _perturb(scores, generator)[0].argmax(-1)
@@ -192,7 +192,7 @@ def gumbel_topk(
     References: [vieira2014], [kool2019], [efraimidis2006].
     """
     call = "gumbel_topk"
-    scores, dim = _scores(call, logits, dim, mask, generator)
+    scores, dim = items_last(call, logits, dim, mask, generator)
     n = scores.shape[-1]
     k = check_count(call, "k", k, 1, n, f"There are {n} items to draw from along `dim`.")
     keep = min(k + 1, n)
@@ -217,7 +217,7 @@ def gumbel_topk(
 # ---- shared parts --------------------------------------------------------------------------------
 
 
-def _scores(
+def items_last(
     call: str, logits: Tensor, dim: int, mask: Tensor | None, generator: Generator
 ) -> tuple[Tensor, int]:
     """Checked, masked logits in at least float32 with the items last; and `dim` as non-negative."""
@@ -307,6 +307,10 @@ def _as_topk(scores: Tensor, k: int, ids: Tensor, values: Tensor, log_z: Tensor)
     return TopK(ids, log_prob.masked_fill(~valid, -math.inf), perturbed, kappa, valid)
 
 
+# torch's own fused softmax backward: differentiable again, and one pass instead of three
+_softmax_backward = getattr(torch, "_softmax_backward_data")  # noqa: B009
+
+
 class _SoftmaxKernel(torch.autograd.Function):
     """Eq. (1) by the CPU kernel.
 
@@ -332,7 +336,7 @@ class _SoftmaxKernel(torch.autograd.Function):
         (soft,) = ctx.saved_tensors
         tau = ctx.tau
         # dy_i / dx_j = y_i (1[i = j] - y_j), x = (theta + eps) / tau
-        grad = torch._softmax_backward_data(grads[0], soft, -1, soft.dtype)
+        grad = _softmax_backward(grads[0], soft, -1, soft.dtype)
         if isinstance(tau, Tensor):
             return grad / tau.to(soft.dtype), None, None
         if tau == 1.0:

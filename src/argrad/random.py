@@ -83,7 +83,7 @@ class CounterRNG:
         seed = self.seed & _MASK
         for i in ids:
             seed = _splitmix_int((seed ^ _splitmix_int((i & _MASK) + _GOLDEN)) + _GOLDEN)
-        return CounterRNG(seed)
+        return replace(self, seed=seed)
 
     def gumbel(self, rows: int, columns: int, **options: object) -> Tensor:
         """Gumbel(0, 1) for rows `row ... row + rows - 1` and as many columns; options: dtype, device."""

@@ -1,7 +1,8 @@
 r"""Counter-based random numbers: 64 bits from (key, row, column), and what is made of them.
 
 A row's two keys are splitmix64 outputs of the call's keys and the row number; a column's bits are a
-splitmix64 round with the second key folded in half-way, so that two rows never share a sequence. `argrad.random` has the same integer arithmetic in torch.
+splitmix64 round with the second key folded in half-way, so that two rows never share a sequence.
+`argrad.random` has the same integer arithmetic in torch.
 
 All of it is branch-free: LLVM turns a loop over columns into AVX code (about 2 ns a Gumbel, one core).
 Nothing is `fastmath`, so a number does not depend on its place in the loop.

@@ -82,7 +82,7 @@ def _count_bad(x):
 
 @njit(error_model="numpy", cache=True, fastmath=_REDUCE)
 def _sum(x):
-    total = x[0] * 0
+    total = x[0] - x[0]  # a zero of x's own type: 0 would widen the sum to float64
     for j in range(x.shape[0]):
         total += x[j]
     return total
@@ -135,10 +135,11 @@ def gumbel_softmax(start, stop, scores, tau, out, key, row, column):
             continue
         k1, k2 = row_keys(key, row + U(i))
         y = out[i]
-        scale = (y[0] * 0 + 1) / tau[i % tau.shape[0]]
-        _perturb(y, scores[i], peak, scale, k1, k2, column)
+        t = tau[i % tau.shape[0]]
+        one = t / t  # of the right type
+        _perturb(y, scores[i], peak, one / t, k1, k2, column)
         _exp_minus_(y, _max(y))
-        _times(y, (y[0] * 0 + 1) / _sum(y))
+        _times(y, one / _sum(y))
     return status
 
 
@@ -225,7 +226,7 @@ def gumbel_topk(start, stop, scores, values, ids, log_z, key, row, column):
             y = x[: part.shape[0]]
             _exp_minus(y, part, peak)
             total += _sum(y)
-            _perturb(y, part, peak, y[0] * 0 + 1, k1, k2, column + U(first))
+            _perturb(y, part, peak, _exp(peak - peak, peak), k1, k2, column + U(first))
             if _max(y) > heap[0]:
                 for j in range(y.shape[0]):
                     if y[j] > heap[0]:

@@ -7,6 +7,7 @@ on first use and forgotten in a forked child.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,7 +21,7 @@ _pool: ThreadPoolExecutor | None = None
 
 
 def _forget_pool() -> None:
-    global _pool  # noqa: PLW0603  (the pool is this module's one piece of state)
+    global _pool  # the pool is this module's one piece of state
     _pool = None
 
 
@@ -28,7 +29,7 @@ os.register_at_fork(after_in_child=_forget_pool)
 
 
 def _get_pool() -> ThreadPoolExecutor:
-    global _pool  # noqa: PLW0603
+    global _pool
     if _pool is None:
         _pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="argrad")
     return _pool
@@ -48,7 +49,7 @@ def run_rows(kernel: Callable[..., int], rows: int, work: int, *args: object) ->
         return kernel(0, rows, *args)
     cuts = [rows * i // threads for i in range(threads + 1)]
     pool = _get_pool()
-    others = [pool.submit(kernel, a, b, *args) for a, b in zip(cuts[1:-1], cuts[2:], strict=True)]
+    others = [pool.submit(kernel, a, b, *args) for a, b in itertools.pairwise(cuts[1:])]
     status = kernel(cuts[0], cuts[1], *args)
     for other in others:
         status |= other.result()
