@@ -34,8 +34,9 @@ lint: $(READY)
 	$(BIN)/pyright
 	$(BIN)/codespell
 
-bench: $(READY)
-	$(BIN)/python -m benchmarks
+bench:    # in .venv-bench, with the peers; ARGS="--only gumbel" runs a part
+	PYTHON=$(PYTHON) benchmarks/run.sh -m benchmarks $(ARGS)
+	PYTHON=$(PYTHON) benchmarks/run.sh -m benchmarks.page
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import argrad as ag
+from benchmarks.inputs import forward_backward, normal, upstream
 from benchmarks.line import Goal, Line, Speedup, Step, both
 
 Shape = tuple[int, int]
@@ -20,32 +21,11 @@ K = 64
 NOISE: Shape = (1000, 1000)
 
 
-def _logits(shape: Shape) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
-
-
-def _upstream(shape: Shape) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(2))
-
-
 # ---- steps ---------------------------------------------------------------------------------------
 
 
-def _forward_backward(sample: Callable[..., Tensor], shape: Shape, tau: float) -> Callable[[], Step]:
-    def factory() -> Step:
-        logits, upstream = _logits(shape).requires_grad_(), _upstream(shape)
-
-        def step() -> tuple[Tensor, Tensor]:
-            y = sample(logits, tau)
-            return y.detach(), torch.autograd.grad(y, logits, upstream)[0]
-
-        return step
-
-    return factory
-
-
 def _forward(sample: Callable[[Tensor], Any], shape: Shape) -> Callable[[], Step]:
-    return lambda: partial(sample, _logits(shape))
+    return lambda: partial(sample, normal(shape))
 
 
 def _multinomial(logits: Tensor, k: int) -> Tensor:
@@ -67,12 +47,12 @@ def _check_law(index: Tensor, logits: Tensor) -> None:
 
 
 def _check_relaxed(ours: Relaxed, peer: Relaxed, shape: Shape, tau: float) -> None:
-    logits, upstream = _logits(shape), _upstream(shape)
+    logits, weight = normal(shape), upstream(shape)
     for y, grad in (ours, peer):
         assert y.shape == shape
         # torch's float32 softmax of 50000 items sums to 1 within 2e-5 only
         torch.testing.assert_close(y.sum(-1), torch.ones(shape[0]), rtol=0, atol=1e-4)
-        expected = y * (upstream - (y * upstream).sum(-1, keepdim=True)) / tau
+        expected = y * (weight - (y * weight).sum(-1, keepdim=True)) / tau
         torch.testing.assert_close(
             grad, expected, rtol=1e-4, atol=1e-5
         )  # float32 sums in another order
@@ -80,15 +60,15 @@ def _check_relaxed(ours: Relaxed, peer: Relaxed, shape: Shape, tau: float) -> No
 
 
 def _check_one(ours: Tensor, peer: Tensor, shape: Shape) -> None:
-    _check_law(ours, _logits(shape))
-    _check_law(peer[:, 0], _logits(shape))
+    _check_law(ours, normal(shape))
+    _check_law(peer[:, 0], normal(shape))
 
 
 def _check_topk(ours: ag.TopK, peer: Tensor, shape: Shape) -> None:
     for indices in (ours.indices, peer):
         assert indices.shape == (shape[0], K)
         assert (indices.sort(-1).values.diff() > 0).all(), "an item was drawn twice"
-        _check_law(indices[:, 0], _logits(shape))
+        _check_law(indices[:, 0], normal(shape))
 
 
 def _check_noise(ours: Tensor, peer: Tensor) -> None:
@@ -105,8 +85,8 @@ def _check_noise(ours: Tensor, peer: Tensor) -> None:
 def _relaxed(shape: Shape, goals: dict[int, Goal], *, tau: float = 1.0, unit: Any = "ms") -> Line:
     return Line(
         name=f"gumbel_softmax fwd+bwd {shape}" + ("" if tau == 1.0 else f", tau={tau}"),
-        ours=_forward_backward(ag.gumbel_softmax, shape, tau),
-        peer=_forward_backward(F.gumbel_softmax, shape, tau),
+        ours=lambda: forward_backward(partial(ag.gumbel_softmax, tau=tau), normal(shape)),
+        peer=lambda: forward_backward(partial(F.gumbel_softmax, tau=tau), normal(shape)),
         peer_name="F.gumbel_softmax",
         package="torch",
         check=partial(_check_relaxed, shape=shape, tau=tau),

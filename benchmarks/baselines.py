@@ -1,0 +1,62 @@
+"""Peers that are a few lines rather than one call: the loop or formula a person writes without argrad."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.line import Step
+
+
+def scipy_trees(scores: Tensor) -> Step:
+    """Maximum spanning trees one by one. The costs are made beforehand: positive, since 0 means no edge."""
+    from scipy.sparse.csgraph import minimum_spanning_tree
+
+    costs = np.triu((scores.max() + 1 - scores).numpy(), 1)
+    return lambda: [minimum_spanning_tree(cost) for cost in costs]
+
+
+def networkx_arborescences(scores: Tensor) -> Step:
+    """Maximum arborescences from node 0 one by one, the graphs made beforehand."""
+    import networkx as nx
+
+    n = scores.shape[-1]
+    graphs = []
+    for item in scores.tolist():
+        arcs = [(i, j, item[i][j]) for i in range(n) for j in range(1, n) if i != j]
+        graphs.append(nx.DiGraph())
+        graphs[-1].add_weighted_edges_from(arcs)
+    return lambda: [nx.maximum_spanning_arborescence(graph) for graph in graphs]
+
+
+def scipy_assignments(scores: Tensor) -> Step:
+    """Best permutations one by one; for each item the column of each row."""
+    from scipy.optimize import linear_sum_assignment
+
+    items = list(scores.numpy())
+    return lambda: torch.from_numpy(
+        np.stack([linear_sum_assignment(x, maximize=True)[1] for x in items])
+    )
+
+
+def inverse_tree_marginals(scores: Tensor) -> Tensor:
+    r"""$\mu_{ij} = w_{ij} (M_{ii} + M_{jj} - 2 M_{ij})$ with $M$ the inverse of the Laplacian less node 0."""
+    w = ((scores + scores.mT) / 2).exp() * (1 - torch.eye(scores.shape[-1]))
+    laplacian = torch.diag_embed(w.sum(-1)) - w
+    M = torch.nn.functional.pad(torch.linalg.inv(laplacian[..., 1:, 1:]), (1, 0, 1, 0))
+    d = M.diagonal(dim1=-2, dim2=-1)
+    return w * (d[..., :, None] + d[..., None, :] - 2 * M)
+
+
+def sequential_subsets(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Log-partition of k-subsets by the dynamic program over items, and marginals as its gradient."""
+    scores = scores.detach().requires_grad_()
+    # Finite in place of -inf, whose logaddexp has no gradient.
+    table = torch.full((*scores.shape[:-1], k + 1), -1e30)
+    table[..., 0] = 0.0
+    for x in scores.unbind(-1):
+        taken = torch.logaddexp(table[..., 1:], table[..., :-1] + x[..., None])
+        table = torch.cat([table[..., :1], taken], -1)
+    log_z = table[..., k]
+    return log_z.detach(), torch.autograd.grad(log_z.sum(), scores)[0]
