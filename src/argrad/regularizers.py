@@ -1,0 +1,82 @@
+r"""Regularizers: the strongly convex $f$ that turns an arg max into a soft, differentiable point.
+
+$$ z_\tau = \arg\max_{z \in \mathrm{conv}(Z)} \langle w, z \rangle - \tau f(z) $$
+A regularizer is only a name for $f$; each structure knows how to solve the problem for those it
+accepts, and refuses the others by name (`Structure.relax`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC
+from dataclasses import dataclass
+
+from argrad._checks import fail
+
+
+class Regularizer(ABC):  # noqa: B024  (a marker: what it means is decided by the structure)
+    """A convex function on the hull of a structure."""
+
+
+@dataclass(frozen=True)
+class Entropy(Regularizer):
+    r"""$f(z) = \sum_i z_i \log z_i$: softmax, Sinkhorn, "categorical entropy" top-k.
+
+    References: [paulus2020], [mena2018].
+    """
+
+
+@dataclass(frozen=True)
+class Euclidean(Regularizer):
+    r"""$f(z) = \frac12 \|z\|^2$: sparsemax, projection. Soft points have exact zeros and ones.
+
+    References: [martins2016], [paulus2020].
+    """
+
+
+@dataclass(frozen=True)
+class BinaryEntropy(Regularizer):
+    r"""$f(z) = \sum_i z_i \log z_i + (1 - z_i) \log(1 - z_i)$: a sigmoid with one shared threshold.
+
+    References: [paulus2020].
+    """
+
+
+@dataclass(frozen=True)
+class ExponentialFamily(Regularizer):
+    r"""$f = A^*$, the conjugate of the log-partition: the soft point is the vector of marginals.
+
+    $$ z_\tau = \nabla A(w/\tau) = \mathbb{E}_{z \sim \exp\langle w/\tau, z\rangle}[z] $$
+
+    References: [paulus2020].
+    """
+
+
+@dataclass(frozen=True)
+class Tsallis(Regularizer):
+    r"""$f(z) = \frac{1}{\alpha(\alpha - 1)} \sum_i (z_i^\alpha - z_i)$: entmax, from softmax to sparsemax.
+
+    Args:
+        alpha: 1 is `Entropy`, 2 is `Euclidean` (up to a constant); larger is sparser.
+
+    References: [peters2019].
+    """
+
+    alpha: float = 1.5
+
+    def __post_init__(self) -> None:
+        if not self.alpha >= 1:
+            raise fail(
+                "Tsallis", "alpha", "must be at least 1", self.alpha, "1 is softmax, 2 is sparsemax."
+            )
+
+
+@dataclass(frozen=True)
+class SuccessiveSoftmax(Regularizer):
+    r"""Not an $f$ but a procedure for k-subsets: $k$ softmaxes, each damping what was taken before.
+
+    $$ a^{1} = w, \quad p^{j} = \mathrm{softmax}(a^{j}/\tau), \quad a^{j+1} = a^{j} + \log(1 - p^{j}),
+       \quad z_\tau = \sum_{j=1}^{k} p^{j} $$
+    The relaxation of Xie & Ermon ("SoftSub"), kept for comparison; its points need not lie in the hull.
+
+    References: [xie2019].
+    """

@@ -1,0 +1,1 @@
+"""Structures: one set Z a file, all answering the questions of `Structure`."""

@@ -1,0 +1,285 @@
+r"""The one base class of all structures: a finite set $Z$ of 0/1 vectors and every question about it.
+
+scores theta  ->  argmax_{z in Z} <theta, z>                      choose
+                  argmax_{z in conv Z} <theta, z> - tau f(z)      relax
+                  A(theta) = log sum_z exp <theta, z>             log_partition
+                  grad A = E z,   A - <theta, grad A>             marginals, entropy
+                  exp(<theta, z> - A)                             sample, log_prob
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar, NoReturn
+
+import torch
+from torch import Tensor
+
+from argrad import random
+from argrad._checks import (
+    can_read,
+    check_event,
+    check_floating,
+    check_mask,
+    check_scores,
+    check_tau,
+    fail,
+)
+from argrad._errors import UnsupportedError
+from argrad._numerics import compute_dtype, masked_scores
+from argrad._types import Bool, Float, Generator, Shape, Tau
+from argrad.backward import Backward, FiniteDifference, Implicit, Unrolled, finite_difference
+from argrad.noise import Gumbel, Noise
+from argrad.regularizers import ExponentialFamily, Regularizer
+
+Solver = Callable[[Tensor], Tensor]
+
+
+class Structure(ABC):
+    """A set of discrete objects, encoded as 0/1 vectors of the shape of their scores.
+
+    Frozen, hashable, without parameters. Public methods check their input, apply the mask (a
+    forbidden part is a score of `-inf`), compute half and bfloat16 in float32, and call the private
+    method of the same name on clean scores; a concrete structure writes only those.
+    """
+
+    # ==== must define =============================================================================
+
+    event_dims: ClassVar[int]
+    """How many trailing dimensions of the scores are one object."""
+
+    @abstractmethod
+    def _argmax(self, scores: Tensor) -> Tensor:
+        """The best vertex, shape and dtype of `scores`; lowest index on ties."""
+
+    @abstractmethod
+    def contains(self, z: Tensor) -> Bool[Tensor, "*batch"]:
+        """Whether each item of `z` is a vertex, shape of the batch."""
+
+    @abstractmethod
+    def count(self, event_shape: Shape) -> int:
+        """How many vertices there are."""
+
+    @abstractmethod
+    def _enumerate(self, event_shape: torch.Size) -> Tensor:
+        """All vertices, shape `(count, *event_shape)`, on the CPU."""
+
+    # ==== may define ==============================================================================
+
+    natural_noise: ClassVar[Noise] = Gumbel()
+    default_regularizer: ClassVar[Regularizer] = ExponentialFamily()
+
+    def _relaxations(
+        self, tau: Tau
+    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
+        """Regularizer class -> function of the regularizer that gives (implicit, unrolled) solvers.
+
+        The solvers take scores that are *not yet divided* by `tau`.
+        """
+        return {}
+
+    def _log_partition(self, scores: Tensor) -> Tensor:
+        self._refuse("log_partition")
+
+    def _marginals(self, scores: Tensor) -> Tensor:
+        self._refuse("marginals")
+
+    def _sample(self, scores: Tensor, sample_shape: torch.Size, generator: Generator) -> Tensor:
+        self._refuse("sample")
+
+    def _check_event_shape(self, call: str, event_shape: torch.Size) -> None:  # noqa: B027
+        """A sentence if no object has this shape."""
+
+    def _check_allowed(self, call: str, scores: Tensor) -> None:  # noqa: B027
+        """A sentence if masked scores leave an item without any object (values are readable here)."""
+
+    def _inner(self, scores: Tensor, z: Tensor) -> Tensor:
+        """<scores, z> with 0 * -inf = 0, shape of the batch."""
+        terms = torch.where(z == 0, 0.0, scores * z)
+        return terms.flatten(-self.event_dims).sum(-1)
+
+    def draw_noise(self, noise: Noise, scores: Tensor, generator: Generator = None) -> Tensor:
+        """Noise for scores; undirected structures draw once an edge."""
+        return noise.like(scores, generator)
+
+    reasons: ClassVar[Mapping[str, str]] = {}
+    """Why a question has no answer here, and what to use instead; by method name."""
+
+    # ==== do not touch ============================================================================
+
+    @property
+    def name(self) -> str:
+        """The class name, for sentences."""
+        return type(self).__name__
+
+    def _refuse(self, what: str) -> NoReturn:
+        reason = self.reasons.get(what) or self.reasons.get("*") or "No exact algorithm is known."
+        raise UnsupportedError(f"`{self.name}.{what}` has no answer: {reason}")
+
+    def _clean(self, call: str, scores: Tensor, mask: Tensor | None) -> Tensor:
+        call = f"{self.name}.{call}"
+        check_floating(call, "scores", scores)
+        check_event(call, "scores", scores, self.event_dims)
+        self._check_event_shape(call, scores.shape[scores.dim() - self.event_dims :])
+        check_scores(call, "scores", scores)
+        if mask is not None:
+            check_mask(call, mask, scores.shape)
+            scores = masked_scores(scores, mask)
+        scores = scores.to(compute_dtype(scores.dtype))
+        if can_read(scores) and scores.numel():
+            self._check_allowed(call, scores)
+        return scores
+
+    def argmax(
+        self, scores: Float[Tensor, "..."], *, mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "..."]:
+        r"""$\arg\max_{z \in Z} \langle \theta, z \rangle$: exact, batched, without gradient.
+
+        Args:
+            scores: $\theta$, shape `(*batch, *event)`; `-inf` forbids a part.
+            mask: True = allowed, broadcastable to `scores`.
+
+        Returns:
+            A vertex, the shape and dtype of `scores`.
+        """
+        return self._argmax(self._clean("argmax", scores, mask).detach()).to(scores.dtype)
+
+    def relax(
+        self,
+        scores: Float[Tensor, "..."],
+        tau: Tau = 1.0,
+        *,
+        regularizer: Regularizer | None = None,
+        backward: Backward | None = None,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "..."]:
+        r"""$\arg\max_{z \in \mathrm{conv} Z} \langle \theta, z \rangle - \tau f(z)$: soft, differentiable.
+
+        Args:
+            scores: $\theta$, shape `(*batch, *event)`; `-inf` forbids a part (exactly 0, gradient 0).
+            tau: temperature; a float or a tensor that broadcasts over the batch.
+            regularizer: $f$; default `default_regularizer` of the structure.
+            backward: `Implicit()` (default), `Unrolled()` or `FiniteDifference(eps)`.
+            mask: True = allowed, broadcastable to `scores`.
+
+        Returns:
+            A point of the hull, the shape and dtype of `scores`; tends to `argmax` as `tau` falls.
+        """
+        clean = self._clean("relax", scores, mask)
+        batch = clean.shape[: clean.dim() - self.event_dims]
+        tau = check_tau(f"{self.name}.relax", tau, batch, self.event_dims)
+        regularizer = self.default_regularizer if regularizer is None else regularizer
+        makers = self._relaxations(tau)
+        if type(regularizer) not in makers:
+            names = ", ".join(f"`{kind.__name__}`" for kind in makers) or "none"
+            reason = self.reasons.get("relax", "")
+            raise UnsupportedError(
+                f"`{self.name}.relax(regularizer=...)` cannot solve {regularizer!r}. {reason}"
+                f"It solves: {names}."
+            )
+        implicit, unrolled = makers[type(regularizer)](regularizer)
+        if backward is None or isinstance(backward, Implicit):
+            return implicit(clean).to(scores.dtype)
+        if isinstance(backward, Unrolled):
+            return unrolled(clean).to(scores.dtype)
+        if isinstance(backward, FiniteDifference):
+            return finite_difference(implicit, clean, backward.eps, self.event_dims).to(scores.dtype)
+        raise fail(
+            f"{self.name}.relax",
+            "backward",
+            "must be `Implicit()`, `Unrolled()` or `FiniteDifference(eps)`",
+            backward,
+            "",
+        )
+
+    def log_partition(
+        self, scores: Float[Tensor, "..."], *, mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "*batch"]:
+        r"""$A(\theta) = \log \sum_{z \in Z} \exp\langle\theta, z\rangle$, twice differentiable."""
+        return self._log_partition(self._clean("log_partition", scores, mask)).to(scores.dtype)
+
+    def marginals(
+        self, scores: Float[Tensor, "..."], *, mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "..."]:
+        r"""$\mathbb{E}[z] = \nabla A(\theta)$ under the Gibbs law, differentiable."""
+        return self._marginals(self._clean("marginals", scores, mask)).to(scores.dtype)
+
+    def entropy(
+        self, scores: Float[Tensor, "..."], *, mask: Bool[Tensor, "..."] | None = None
+    ) -> Float[Tensor, "*batch"]:
+        r"""Entropy of the Gibbs law, $A(\theta) - \langle\theta, \nabla A(\theta)\rangle$."""
+        clean = self._clean("entropy", scores, mask)
+        result = self._log_partition(clean) - self._inner(clean, self._marginals(clean))
+        return result.clamp(min=0).to(scores.dtype)  # rounding must not make it negative
+
+    def sample(
+        self,
+        scores: Float[Tensor, "..."],
+        sample_shape: Shape = (),
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+        generator: Generator = None,
+    ) -> Float[Tensor, "..."]:
+        r"""Exact draws from the Gibbs law $p(z) \propto \exp\langle\theta, z\rangle$, without gradient.
+
+        Returns:
+            Vertices, shape `sample_shape + batch + event`.
+        """
+        random.check_generator(f"{self.name}.sample", generator)
+        clean = self._clean("sample", scores, mask).detach()
+        return self._sample(clean, torch.Size(sample_shape), generator).to(scores.dtype)
+
+    def log_prob(
+        self,
+        z: Float[Tensor, "..."],
+        scores: Float[Tensor, "..."],
+        *,
+        mask: Bool[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "..."]:
+        r"""$\langle\theta, z\rangle - A(\theta)$ for vertices `z` (leading sample dims allowed)."""
+        clean = self._clean("log_prob", scores, mask)
+        if can_read(z) and z.numel() and not bool(self.contains(z).all()):
+            advice = f"`{self.name}.contains(z)` tells which items are not."
+            raise fail(f"{self.name}.log_prob", "z", "must be vertices of the structure", z, advice)
+        result = self._inner(clean, z.to(clean.dtype)) - self._log_partition(clean)
+        return result.to(scores.dtype)
+
+    def enumerate(
+        self,
+        event_shape: Shape,
+        *,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> Float[Tensor, "count ..."]:
+        """All vertices for scores of this event shape, `(count, *event_shape)`; refuses above 10^6."""
+        shape = torch.Size(event_shape)
+        call = f"{self.name}.enumerate"
+        if len(shape) != self.event_dims:
+            rule = f"must have {self.event_dims} dimension{'s' * (self.event_dims > 1)}"
+            raise fail(call, "event_shape", rule, tuple(shape), "It is the shape of one item's scores.")
+        self._check_event_shape(call, shape)
+        total = self.count(shape)
+        if total > 10**6:
+            raise UnsupportedError(
+                f"`{call}(event_shape={tuple(shape)})` would list {total:.3g} objects. "
+                "Enumerate small cases; use `sample` or `marginals` for large ones."
+            )
+        dtype = torch.get_default_dtype() if dtype is None else dtype
+        return self._enumerate(shape).to(dtype=dtype, device=device)
+
+
+def is_binary(z: Tensor, event_dims: int) -> Tensor:
+    """Whether an item holds only zeros and ones, shape of the batch."""
+    return ((z == 0) | (z == 1)).flatten(z.dim() - event_dims).all(-1)
+
+
+def divided(solve: Solver, tau: Tau) -> Solver:
+    """The solver for `scores / tau`, leaving `-inf` alone (its quotient has a NaN gradient for tau)."""
+
+    def run(scores: Tensor) -> Tensor:
+        closed = scores == -math.inf
+        return solve((scores.masked_fill(closed, 0.0) / tau).masked_fill(closed, -math.inf))
+
+    return run

@@ -1,0 +1,80 @@
+r"""n independent bits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+from argrad import random
+from argrad._types import Generator, Shape, Tau
+from argrad.noise import Logistic, Noise
+from argrad.regularizers import BinaryEntropy, Euclidean, ExponentialFamily, Regularizer
+from argrad.structures.base import Solver, Structure, divided, is_binary
+
+
+@dataclass(frozen=True)
+class Bits(Structure):
+    r"""n independent choices of 0 or 1: $Z = \{0, 1\}^n$; the arg max is $\theta_i > 0$.
+
+    | regularizer | soft point | cost |
+    |---|---|---|
+    | `BinaryEntropy` (default), `ExponentialFamily` | $\sigma(\theta/\tau)$ | O(n) |
+    | `Euclidean`, here $\frac12\|z - \frac12\|^2$ | $\theta/\tau + \frac12$ cut to [0, 1] | O(n) |
+
+    The natural noise is logistic: $\theta_i + L_i > 0$ with probability $\sigma(\theta_i)$. A forbidden
+    bit (mask or `-inf`) is 0.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.Bits().argmax(torch.tensor([0.3, -0.1, 2.0]))
+        tensor([1., 0., 1.])
+        >>> ag.Bits().marginals(torch.zeros(2))
+        tensor([0.5000, 0.5000])
+
+    References: [maddison2017].
+    """
+
+    event_dims: ClassVar[int] = 1
+    natural_noise: ClassVar[Noise] = Logistic()
+    default_regularizer: ClassVar[Regularizer] = BinaryEntropy()
+
+    def _argmax(self, scores: Tensor) -> Tensor:
+        return (scores > 0).to(scores.dtype)
+
+    def contains(self, z: Tensor) -> Tensor:
+        """Zeros and ones."""
+        return is_binary(z, 1)
+
+    def count(self, event_shape: Shape) -> int:
+        """2^n."""
+        return 2 ** event_shape[-1]
+
+    def _enumerate(self, event_shape: torch.Size) -> Tensor:
+        n = event_shape[-1]
+        return ((torch.arange(2**n)[:, None] >> torch.arange(n - 1, -1, -1)) & 1).float()
+
+    def _relaxations(self, tau: Tau) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
+        def both(solve: Solver) -> Callable[[Regularizer], tuple[Solver, Solver]]:
+            return lambda _: (divided(solve, tau), divided(solve, tau))
+
+        return {
+            BinaryEntropy: both(torch.sigmoid),
+            ExponentialFamily: both(torch.sigmoid),
+            Euclidean: both(lambda x: (x + 0.5).clamp(0.0, 1.0)),
+        }
+
+    def _log_partition(self, scores: Tensor) -> Tensor:
+        return softplus(scores).sum(-1)
+
+    def _marginals(self, scores: Tensor) -> Tensor:
+        return torch.sigmoid(scores)
+
+    def _sample(self, scores: Tensor, sample_shape: torch.Size, generator: Generator) -> Tensor:
+        scores = scores.expand(sample_shape + scores.shape)
+        noise = random.logistic(scores.shape, dtype=scores.dtype, device=scores.device, generator=generator)
+        return (scores + noise > 0).to(scores.dtype)
