@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid
 
 from argrad import random
 from argrad._checks import check_count, fail
@@ -98,7 +98,7 @@ class Logistic(Noise):
 
     def log_prob(self, x: Tensor) -> Tensor:
         """The log-density at `x`."""
-        return -x - 2 * softplus(-x)
+        return -x + 2 * logsigmoid(x)
 
     def kl(self, shift: Tensor) -> Tensor:
         r"""$s \coth(s/2) - 2$, with the series $s^2/6 - s^4/360$ where it cancels."""

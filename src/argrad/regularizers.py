@@ -10,11 +10,19 @@ from __future__ import annotations
 from abc import ABC
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from argrad._checks import fail
+from argrad._errors import UnsupportedError
+from argrad._numerics import xlogy
 
 
-class Regularizer(ABC):  # noqa: B024  (a marker: what it means is decided by the structure)
+class Regularizer(ABC):  # noqa: B024  (what can be solved is decided by the structure)
     """A convex function on the hull of a structure."""
+
+    def value(self, z: Tensor) -> Tensor:
+        r"""The terms of $f(z)$, elementwise; they are to be summed over an event."""
+        raise UnsupportedError(f"`{self!r}` is not a sum of terms, one a part.")
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,10 @@ class Entropy(Regularizer):
     References: [paulus2020], [mena2018].
     """
 
+    def value(self, z: Tensor) -> Tensor:
+        r"""$z \log z$."""
+        return xlogy(z, z)
+
 
 @dataclass(frozen=True)
 class Euclidean(Regularizer):
@@ -32,6 +44,10 @@ class Euclidean(Regularizer):
     References: [martins2016], [paulus2020].
     """
 
+    def value(self, z: Tensor) -> Tensor:
+        r"""$\frac12 z^2$."""
+        return 0.5 * z**2
+
 
 @dataclass(frozen=True)
 class BinaryEntropy(Regularizer):
@@ -39,6 +55,10 @@ class BinaryEntropy(Regularizer):
 
     References: [paulus2020].
     """
+
+    def value(self, z: Tensor) -> Tensor:
+        r"""$z \log z + (1 - z) \log(1 - z)$."""
+        return xlogy(z, z) + xlogy(1 - z, 1 - z)
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,9 @@ class Structure(ABC):
 
     # ==== may define ==============================================================================
 
+    inner_weight: ClassVar[float] = 1.0
+    """What a part counts in <theta, z>: 1/2 where an undirected edge stands twice in the matrix."""
+
     natural_noise: ClassVar[Noise] = Gumbel()
     default_regularizer: ClassVar[Regularizer] = ExponentialFamily()
 
@@ -89,6 +92,10 @@ class Structure(ABC):
     def _sample(self, scores: Tensor, sample_shape: torch.Size, generator: Generator) -> Tensor:
         self._refuse("sample")
 
+    def _regularizer_value(self, regularizer: Regularizer, z: Tensor) -> Tensor:
+        """f(z), shape of the batch."""
+        return regularizer.value(z).flatten(-self.event_dims).sum(-1)
+
     def _check_event_shape(self, call: str, event_shape: torch.Size) -> None:  # noqa: B027
         """A sentence if no object has this shape."""
 
@@ -97,22 +104,40 @@ class Structure(ABC):
 
     def _inner(self, scores: Tensor, z: Tensor) -> Tensor:
         """<scores, z> with 0 * -inf = 0, shape of the batch."""
-        terms = torch.where(z == 0, 0.0, scores * z)
-        return terms.flatten(-self.event_dims).sum(-1)
+        terms = torch.where(z == 0, 0.0, torch.where(z == 0, 0.0, scores) * z)
+        return terms.flatten(-self.event_dims).sum(-1) * self.inner_weight
 
     def draw_noise(self, noise: Noise, scores: Tensor, generator: Generator = None) -> Tensor:
         """Noise for scores; undirected structures draw once an edge."""
         return noise.like(scores, generator)
+
+    def _noise_parts(self, per_part: Tensor) -> Tensor:
+        """A quantity of each part's noise, with parts that share their noise counted once."""
+        return per_part
 
     reasons: ClassVar[Mapping[str, str]] = {}
     """Why a question has no answer here, and what to use instead; by method name."""
 
     # ==== do not touch ============================================================================
 
+    def _family(self, tau: Tau) -> Callable[[Regularizer], tuple[Solver, Solver]]:
+        """The maker for `ExponentialFamily`: marginals, and the same by automatic differentiation."""
+
+        def unrolled(scores: Tensor) -> Tensor:
+            gradient = torch.func.grad(lambda x: self._log_partition(x).sum())(scores)
+            return gradient / self.inner_weight
+
+        return lambda _: (divided(self._marginals, tau), divided(unrolled, tau))
+
     @property
     def name(self) -> str:
         """The class name, for sentences."""
         return type(self).__name__
+
+    @property
+    def has_log_partition(self) -> bool:
+        """Whether the Gibbs law has a normaliser (so log-probabilities, marginals, exact samples)."""
+        return type(self)._log_partition is not Structure._log_partition
 
     def _refuse(self, what: str) -> NoReturn:
         reason = self.reasons.get(what) or self.reasons.get("*") or "No exact algorithm is known."

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+from torch.nn.functional import logsigmoid
 
 from argrad import random
 from argrad._types import Generator, Shape, Tau
@@ -58,7 +58,9 @@ class Bits(Structure):
         n = event_shape[-1]
         return ((torch.arange(2**n)[:, None] >> torch.arange(n - 1, -1, -1)) & 1).float()
 
-    def _relaxations(self, tau: Tau) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
+    def _relaxations(
+        self, tau: Tau
+    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
         def both(solve: Solver) -> Callable[[Regularizer], tuple[Solver, Solver]]:
             return lambda _: (divided(solve, tau), divided(solve, tau))
 
@@ -68,13 +70,19 @@ class Bits(Structure):
             Euclidean: both(lambda x: (x + 0.5).clamp(0.0, 1.0)),
         }
 
+    def _regularizer_value(self, regularizer: Regularizer, z: Tensor) -> Tensor:
+        centred = z - 0.5 if isinstance(regularizer, Euclidean) else z
+        return regularizer.value(centred).sum(-1)
+
     def _log_partition(self, scores: Tensor) -> Tensor:
-        return softplus(scores).sum(-1)
+        return -logsigmoid(-scores).sum(-1)  # log(1 + e^theta), accurate in float64 too
 
     def _marginals(self, scores: Tensor) -> Tensor:
         return torch.sigmoid(scores)
 
     def _sample(self, scores: Tensor, sample_shape: torch.Size, generator: Generator) -> Tensor:
         scores = scores.expand(sample_shape + scores.shape)
-        noise = random.logistic(scores.shape, dtype=scores.dtype, device=scores.device, generator=generator)
+        noise = random.logistic(
+            scores.shape, dtype=scores.dtype, device=scores.device, generator=generator
+        )
         return (scores + noise > 0).to(scores.dtype)

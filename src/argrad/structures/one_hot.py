@@ -70,7 +70,9 @@ class OneHot(Structure):
     def _check_allowed(self, call: str, scores: Tensor) -> None:
         check_any_allowed(call, scores)
 
-    def _relaxations(self, tau: Tau) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
+    def _relaxations(
+        self, tau: Tau
+    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
         def both(implicit: Solver, unrolled: Solver) -> tuple[Solver, Solver]:
             return divided(implicit, tau), divided(unrolled, tau)
 

@@ -1,0 +1,1 @@
+"""Gradient estimators, one a file; all with the contract of `base.Estimator`."""

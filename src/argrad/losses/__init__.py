@@ -1,0 +1,1 @@
+"""Losses on scores: compare what scores prefer with what was observed."""
