@@ -29,6 +29,7 @@ ROUGH = 0.1  # residual, relative to the marginals, at which a level is left
 KAPPA = 0.1  # first regularisation; halved after a full step, times 4 after a hard line search
 SLOPE = 0.2  # a step may end on a rising slope of this fraction of the falling slope at its start
 TRIES = 20  # line search
+SUPPORT = 1e-12  # the Euclidean residual that settles which entries are 0, whatever the tolerance
 NEGLIGIBLE = 1e-18  # products below this are not visible beside the regularisation
 _REDUCE = {"reassoc", "nsz", "nnan"}  # lets LLVM sum and maximise in vector lanes
 
@@ -276,7 +277,17 @@ def _range(w, absolute):
             if w[i, j] > -np.inf:
                 low = min(low, w[i, j])
                 high = max(high, w[i, j])
-    return max(high - low, abs(high)) if absolute and high > -np.inf else high - low
+    if high == -np.inf:
+        return 0.0
+    return max(high - low, abs(high)) if absolute else high - low
+
+
+@njit(error_model="numpy")
+def _drop_below(P, least):
+    """Entries below `least` are 0 at the optimum; their derivative must be 0 as well."""
+    for i in range(P.shape[0]):
+        for j in range(P.shape[1]):
+            P[i, j] = P[i, j] if P[i, j] >= least else 0.0
 
 
 @njit(error_model="numpy")
@@ -319,6 +330,7 @@ def _solve_item(w, r, c, flags, tolerance, max_iterations, P, alpha, beta, Q, S,
     scale = START / span if span > START else 1.0
     _scale_matrix(scaled, w, scale)
     rough = ROUGH * _max(c)
+    goal = min(tolerance, max(SUPPORT, 1e-14 * span)) if euclidean else tolerance
     newton_cost = 1.0 + m / 12.0  # in alternating updates, measured
     kappa, iterations, last = KAPPA, 0, np.inf
     alternate, known, stuck = True, False, False
@@ -335,7 +347,9 @@ def _solve_item(w, r, c, flags, tolerance, max_iterations, P, alpha, beta, Q, S,
             _scale_matrix(scaled, w, scale)
             alternate, known, last = True, False, np.inf
             continue
-        if residual <= tolerance or give_up:
+        if residual <= goal or give_up:
+            if euclidean:
+                _drop_below(P, 10.0 * goal)
             return residual, iterations
         iterations += 1
         alternate &= last == np.inf or (residual / last) ** newton_cost < 0.1
@@ -343,9 +357,7 @@ def _solve_item(w, r, c, flags, tolerance, max_iterations, P, alpha, beta, Q, S,
         attempt = -1
         if not alternate:
             _newton(Q, alpha, beta, g, row_at_most, column_at_most, kappa * residual, S, d)
-            attempt = _search(
-                scaled, r, c, flags, beta, g, d, P, Q, trial, trial_alpha, trial_g
-            )
+            attempt = _search(scaled, r, c, flags, beta, g, d, P, Q, trial, trial_alpha, trial_g)
             kappa = _next_kappa(kappa, attempt if attempt >= 0 else TRIES)
         known = attempt >= 0
         if known:
