@@ -55,6 +55,10 @@ class Noise(ABC):
             f"`{self!r}` has no closed-form KL between two locations. Use Gumbel, Normal or Logistic."
         )
 
+    def perturb(self, scores: Tensor, draw: Tensor, scale: float = 1.0) -> Tensor:
+        """Scores with a draw of this noise on them: here their sum."""
+        return scores + (draw if scale == 1 else scale * draw)
+
     def like(
         self, scores: Float[Tensor, "*shape"], generator: Generator = None
     ) -> Float[Tensor, "*shape"]:
@@ -136,6 +140,27 @@ class NegExponential(Noise):
     def log_prob(self, x: Tensor) -> Tensor:
         """The log-density at `x`, `-inf` for positive `x`."""
         return torch.where(x <= 0, x, -math.inf)
+
+
+@dataclass(frozen=True)
+class ExponentialRace(Noise):
+    r"""Not added but raced: $w_i = -E_i\, e^{-\theta_i/\sigma}$, the arrival times of exponentials.
+
+    For choices that depend on the order alone (one-hots, top-k, spanning trees) the law is that of
+    Gumbel noise, whose order is the same. For sums (arborescences) it is another law, and the one
+    whose steps have a probability: `Perturbed(Arborescence(), scores, noise=ExponentialRace()).trace()`.
+
+    References: [struminsky2021].
+    """
+
+    def _draw(self, shape: Shape, **options: Any) -> Tensor:
+        return random.exponential(shape, **options)
+
+    def perturb(self, scores: Tensor, draw: Tensor, scale: float = 1.0) -> Tensor:
+        """Negative arrival times."""
+        closed = scores == -math.inf
+        rate = torch.exp(-scores.masked_fill(closed, 0.0) / scale)
+        return (-draw * rate).masked_fill(closed, -math.inf)
 
 
 @dataclass(frozen=True)

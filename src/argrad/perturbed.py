@@ -11,14 +11,19 @@ from argrad import random
 from argrad._autograd import straight_through
 from argrad._checks import fail
 from argrad._errors import InputError, UnsupportedError
+from argrad._numerics import masked_scores
 from argrad._types import Bool, Float, Generator, Shape, Tau
 from argrad.backward import Backward
-from argrad.noise import Gumbel, Logistic, Noise
+from argrad.noise import ExponentialRace, Gumbel, Logistic, Noise
 from argrad.regularizers import Regularizer
 from argrad.structured import StructuredDistribution
+from argrad.structures.arborescence import Arborescence
 from argrad.structures.base import Structure
 from argrad.structures.bits import Bits
 from argrad.structures.one_hot import OneHot
+from argrad.structures.spanning_tree import SpanningTree
+from argrad.structures.subset import Subset
+from argrad.traces import Trace, edmonds_trace, kruskal_log_prob, topk_log_prob
 
 
 class Draw(NamedTuple):
@@ -28,7 +33,7 @@ class Draw(NamedTuple):
         hard: the vertex, without gradient.
         soft: the relaxed point of the same perturbed scores, or None if no `tau` was given.
         perturbed: scores plus noise, with the gradient of the scores.
-        noise: the noise, already scaled.
+        noise: the draw of the noise, before `noise_scale`.
     """
 
     hard: Tensor
@@ -140,13 +145,12 @@ class Perturbed(StructuredDistribution):
         random.check_generator(f"Perturbed.{call}", generator)
         scores = self.scores.expand(torch.Size(sample_shape) + self.scores.shape)
         noise = self.structure.draw_noise(self.noise, scores.detach(), generator)
-        noise = noise if self.noise_scale == 1 else noise * self.noise_scale
-        return scores + noise, noise
+        return self.noise.perturb(scores, noise, self.noise_scale), noise
 
     @property
     def is_gibbs(self) -> bool:
         """Whether perturb-and-argmax is here the Gibbs law of the scores over `noise_scale`."""
-        kinds = (OneHot, Gumbel), (Bits, Logistic)
+        kinds = (OneHot, Gumbel), (OneHot, ExponentialRace), (Bits, Logistic)
         return any(isinstance(self.structure, s) and isinstance(self.noise, n) for s, n in kinds)
 
     def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -159,6 +163,43 @@ class Perturbed(StructuredDistribution):
             )
         scaled = self.scores / self.noise_scale
         return self._sum_joined(self.structure.log_prob(value, scaled, mask=self.mask))
+
+    def trace(self, sample_shape: Shape = (), *, generator: Generator = None) -> Trace:
+        r"""Draw, with the log-probability of the steps that led to the vertex.
+
+        Known steps: the vertex itself where it has a probability, top-k, Kruskal (Gumbel noise), and
+        Chu-Liu-Edmonds (`ExponentialRace`). Otherwise the noise is the trace, through its density.
+
+        Returns:
+            `Trace(hard, log_prob, kind)`; `log_prob` has the gradient for the scores.
+        """
+        perturbed, _ = self._perturb("trace", sample_shape, generator)
+        perturbed = masked_scores(perturbed.detach(), self.mask)
+        scores = masked_scores(self.scores, self.mask).expand(perturbed.shape) / self.noise_scale
+        hard, log_prob, kind = self._steps(scores, perturbed)
+        return Trace(hard, log_prob if kind == "vertex" else self._sum_joined(log_prob), kind)
+
+    def _steps(self, scores: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor, str]:
+        structure = self.structure
+        if isinstance(self.noise, ExponentialRace) and isinstance(structure, Arborescence):
+            return *edmonds_trace(scores, perturbed, structure), "edmonds"
+        hard = structure.argmax(perturbed)
+        if self.is_gibbs:
+            return hard, self.log_prob(hard), "vertex"
+        greedy = isinstance(self.noise, (Gumbel, ExponentialRace))
+        if greedy and isinstance(structure, Subset) and not structure.at_most:
+            return hard, topk_log_prob(scores, perturbed, structure.k), "top-k"
+        if greedy and isinstance(structure, SpanningTree):
+            edges = 0.5 * (scores + scores.mT)
+            return hard, kruskal_log_prob(edges, 0.5 * (perturbed + perturbed.mT)), "kruskal"
+        return hard, self._noise_log_prob(scores, perturbed / self.noise_scale), "noise"
+
+    def _noise_log_prob(self, scores: Tensor, perturbed: Tensor) -> Tensor:
+        """The log-density of the perturbed scores, forbidden and unused parts left out."""
+        open_ = torch.isfinite(scores)
+        gap = torch.where(open_, perturbed, 0.0) - torch.where(open_, scores, 0.0)
+        parts = self.structure._noise_parts(torch.where(open_, self.noise.log_prob(gap), 0.0))
+        return parts.flatten(-self.structure.event_dims).sum(-1)
 
     def entropy(self) -> Tensor:
         """The entropy, where the log-probability is known."""
