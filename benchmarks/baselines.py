@@ -40,6 +40,15 @@ def scipy_assignments(scores: Tensor) -> Step:
     )
 
 
+def pot_plans(scores: Tensor, tau: float) -> Step:
+    """Sinkhorn plans, each row and column of sum 1, by POT's batched solver."""
+    import ot
+
+    ones = torch.ones(scores.shape[:-1])
+    options = {"a": ones, "b": ones, "tol": 1e-5, "max_iter": 10_000, "grad": "detach"}
+    return lambda: ot.solve_batch(-scores, reg=tau, **options)
+
+
 def inverse_tree_marginals(scores: Tensor) -> Tensor:
     r"""$\mu_{ij} = w_{ij} (M_{ii} + M_{jj} - 2 M_{ij})$ with $M$ the inverse of the Laplacian less node 0."""
     w = ((scores + scores.mT) / 2).exp() * (1 - torch.eye(scores.shape[-1]))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import baselines
-from benchmarks.inputs import forward_backward, normal
+from benchmarks.inputs import forward_backward, normal, upstream
 from benchmarks.line import Line, Speedup, Step, both
 
 Shape = tuple[int, ...]
@@ -162,4 +162,48 @@ RELAXED = (
     _simplex("entmax15", (64, 5000), _entmax15),
 )
 
-LINES = ARGMAX + RELAXED
+# ---- Sinkhorn ------------------------------------------------------------------------------------
+
+PLANS: Shape = (16, 50, 50)
+TAU = 0.5
+
+
+def _plan_step() -> Step:
+    sinkhorn, scores = _solver("sinkhorn.sinkhorn"), normal(PLANS) / TAU
+    return lambda: sinkhorn(scores)
+
+
+def _backward_after(iterations: int) -> Callable[[], Step]:
+    """The backward pass alone, after a forward pass that runs all of its iterations (no tolerance is met)."""
+
+    def factory() -> Step:
+        sinkhorn, scores = _solver("sinkhorn.sinkhorn"), normal(PLANS).requires_grad_()
+        plan = sinkhorn(scores / TAU, tolerance=1e-30, max_iterations=iterations, on_failure="ignore")
+        return lambda: torch.autograd.grad(plan, scores, upstream(PLANS), retain_graph=True)
+
+    return factory
+
+
+SINKHORN = (
+    Line(
+        name=f"sinkhorn backward {PLANS}, 1000 iterations",
+        ours=_backward_after(1000),
+        peer=_backward_after(10),
+        peer_name="the same after 10 iterations",
+        package=None,
+        check=lambda ours, peer: _check_close(
+            ours, peer, atol=0.1
+        ),  # 10 iterations are not the solution
+        goals=both(Speedup(1 / 1.5)),  # independent of the iterations, up to the noise of the machine
+    ),
+    Line(
+        name=f"sinkhorn {PLANS}, tau={TAU}",
+        ours=_plan_step,
+        peer=lambda: baselines.pot_plans(normal(PLANS), TAU),
+        peer_name="ot.solve_batch",
+        package="POT",
+        check=lambda ours, peer: _check_close([ours], [peer.plan]),
+    ),
+)
+
+LINES = ARGMAX + RELAXED + SINKHORN
