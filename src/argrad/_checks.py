@@ -167,7 +167,9 @@ def check_mask(call: str, mask: object, shape: torch.Size) -> None:
         )
 
 
-def nothing_allowed(call: str, empty: Tensor) -> InputError:
+def nothing_allowed(
+    call: str, empty: Tensor, advice: str = "Allow at least one item a row"
+) -> InputError:
     """The sentence for rows in which nothing can be chosen; `empty` is True there."""
     rows = empty.reshape(-1)
     count, first = int(rows.sum()), int(rows.nonzero()[0])
@@ -176,7 +178,7 @@ def nothing_allowed(call: str, empty: Tensor) -> InputError:
     )
     return InputError(
         f"`{call}`: `mask` or -inf scores remove every choice in {where}, so nothing can be chosen "
-        "there. Allow at least one item a row, or drop those rows."
+        f"there. {advice}, or drop those rows."
     )
 
 
@@ -202,11 +204,19 @@ def check_square(call: str, name: str, value: Tensor) -> None:
         )
 
 
+def check_square_event(call: str, event_shape: torch.Size, advice: str) -> None:
+    """One item's scores are a square matrix."""
+    if event_shape[-1] != event_shape[-2]:
+        raise fail(call, "scores", "must end in a square matrix", f"shape {tuple(event_shape)}", advice)
+
+
 def no_tree_allowed(call: str, empty: Tensor) -> InputError:
     """The sentence for graphs that no tree spans; `empty` is True there."""
     rows = empty.reshape(-1)
     count, first = int(rows.sum()), int(rows.nonzero()[0])
-    where = f"{count} of {rows.numel()} graphs (first: graph {first})" if rows.numel() > 1 else "the graph"
+    where = (
+        f"{count} of {rows.numel()} graphs (first: graph {first})" if rows.numel() > 1 else "the graph"
+    )
     return InputError(
         f"`{call}`: `mask` or -inf scores leave no tree that reaches every node in {where}. "
         "Allow arcs that connect all nodes to the root, or drop those graphs."
@@ -280,3 +290,76 @@ def _check_tau_tensor(
             "One temperature a row: a tensor of the batch's shape.",
         )
     return tau.reshape(tau.shape + event)
+
+
+def check_size(call: str, k: object, scores: Tensor, at_most: bool = False) -> int | Tensor:
+    """How many of the n items to choose: an int, or an int64 tensor ready to broadcast against scores."""
+    n, batch = scores.shape[-1], scores.shape[:-1]
+    if not isinstance(k, Tensor):
+        advice = f"It is the number of items to choose out of {n}."
+        return check_count(call, "k", k, 0, None if at_most else n, advice)
+    if k.is_floating_point() or k.is_complex() or k.dtype == torch.bool:
+        raise InputTypeError(
+            f"`{call}(k=...)` must be an int or an integer tensor; got {describe(k)}. "
+            "Call `.long()` if these are whole numbers."
+        )
+    k = _over_batch(call, "k", k, batch, "One k a row: a tensor of the batch's shape.")
+    if can_read(k) and k.numel() and int(k.amin()) < 0:
+        raise fail(call, "k", "must not be negative", k, "It is the number of items to choose.")
+    return k.to(scores.device, torch.int64)
+
+
+def check_allowed(call: str, k: int | Tensor, scores: Tensor) -> None:
+    """Each row of `(*batch, n)` has at least k items above -inf; k as `check_size` returns it."""
+    if scores.numel() == 0 or not can_read(scores):
+        return
+    allowed = (scores.detach() > -math.inf).sum(-1, keepdim=True)
+    short = (allowed < k).reshape(-1)
+    if bool(short.any()):
+        row = int(short.nonzero()[0])
+        most = k if isinstance(k, int) else int(k.expand(allowed.shape).reshape(-1)[row])
+        raise InputError(
+            f"`{call}(k=...)` must not exceed the number of allowed items; got k={most}, but row {row} "
+            f"allows {int(allowed.reshape(-1)[row])}. Lower k, or allow more items."
+        )
+
+
+ALPHA_ADVICE = "1 is softmax, 1.5 is entmax, 2 is sparsemax; larger is sparser."
+
+
+def check_alpha(call: str, alpha: object, scores: Tensor) -> float | Tensor:
+    """A float of at least 1, or a tensor of such ready to broadcast against scores `(*batch, n)`."""
+    if isinstance(alpha, Tensor):
+        check_floating(call, "alpha", alpha)
+        low, high = (1.0, 1.0) if not (can_read(alpha) and alpha.numel()) else _range(alpha)
+    elif isinstance(alpha, (int, float)) and not isinstance(alpha, bool):
+        low = high = alpha
+    else:
+        raise InputTypeError(
+            f"`{call}(alpha=...)` must be a float or a tensor; got {type(alpha).__name__}."
+        )
+    if not (low >= 1 and high < math.inf):
+        raise fail(call, "alpha", "must be at least 1 and finite", alpha, ALPHA_ADVICE)
+    if not isinstance(alpha, Tensor):
+        return float(alpha)
+    advice = "One alpha a row: a tensor of the batch's shape."
+    return _over_batch(call, "alpha", alpha, scores.shape[:-1], advice).to(scores)
+
+
+def _range(value: Tensor) -> tuple[float, float]:
+    low, high = torch.aminmax(value.detach())
+    return low.item(), high.item()
+
+
+def _over_batch(call: str, name: str, value: Tensor, batch: torch.Size, advice: str) -> Tensor:
+    """`value` with a last dimension of size 1, if it broadcasts over the batch shape."""
+    if value.dim() == len(batch) + 1 and value.shape[-1] == 1:
+        value = value[..., 0]
+    try:
+        fits = torch.broadcast_shapes(value.shape, batch) == batch
+    except RuntimeError:
+        fits = False
+    if not fits:
+        rule = f"must be a number or broadcast over the batch shape {tuple(batch)}"
+        raise fail(call, name, rule, f"shape {tuple(value.shape)}", advice)
+    return value[..., None]

@@ -1,0 +1,156 @@
+r"""Choice of k items regularised by binary entropy: sigmoids with one shared threshold.
+
+$$ z = \arg\max_{\sum_i z_i = k} \; \langle w, z \rangle - \sum_i z_i \log z_i + (1 - z_i) \log(1 - z_i)
+     = \sigma(w - \nu) \tag{1} $$
+(k fermions at energies $-w$; $\nu$ is minus the chemical potential.) Let $p \ge r$ be the k-th and
+the (k+1)-th largest score and $d = (p - r)/2$. What the best k items lack must equal what the others hold,
+$$ L(t) = \sum_{\text{best } k} \sigma(\nu - w_i) = \sum_{\text{others}} \sigma(w_i - \nu) = R(t),
+   \qquad \nu = \frac{p + r}{2} + t, \quad -\log k \le t \le \log(n - k) \tag{2} $$
+Both sides are sums of positive terms, small when the choice is nearly hard; solving $\log L = \log R$
+keeps their relative accuracy at every temperature. With $s_i = z_i (1 - z_i)$ the Jacobian is
+$$ J g = s \circ \Big(g - \frac{\langle s, g \rangle}{\sum_i s_i}\Big) \tag{3} $$
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from argrad._checks import check_allowed, check_scores
+from argrad._types import Float
+from argrad.solvers.order import Size, gap
+from argrad.solvers.root import root
+
+# From here on a sigmoid is an exponential to the last digit of float64, and t does not depend on d.
+_WIDE = 40.0
+
+
+def fermi(call: str, scores: Float[Tensor, "*batch n"], k: Size) -> Tensor:
+    """Eq. (1) with the backward of Eq. (3); `call` is who to name in an error."""
+    check_scores(call, "scores", scores)
+    check_allowed(call, k, scores)
+    return _Fermi.apply(scores, k)[0]  # type: ignore[index]
+
+
+def fermi_unrolled(call: str, scores: Float[Tensor, "*batch n"], k: Size) -> Tensor:
+    """Eq. (1), differentiated through its last two Newton steps (right up to the third derivative)."""
+    check_scores(call, "scores", scores)
+    check_allowed(call, k, scores)
+    view = _View.of(scores.detach(), k)
+    t = _threshold(view, k)
+    view = view.with_scores(scores)
+    for _ in range(2):
+        t = t + view.residual(t)[1]
+    return _bounds(view.centred(t).sigmoid(), scores, k)
+
+
+class _View(NamedTuple):
+    """Scores seen from the gap between the best k items and the others."""
+
+    y: Tensor  # p - w or w - r: minus the distance from the gap, <= 0
+    best: Tensor  # w >= p
+    surplus: Tensor  # how many more than k those are; above 0 only if p = r
+    d: Tensor  # half the gap
+
+    @staticmethod
+    def of(scores: Tensor, k: Size) -> _View:
+        p, r = gap(scores, k)
+        r = torch.where(r > -math.inf, r, p)  # all that is allowed is chosen: no gap to look at
+        best = scores >= p
+        y = torch.where(best, p - scores, scores - r)
+        surplus = (best.sum(-1, keepdim=True) - k).clamp(min=0)
+        return _View(y, best, surplus.to(y.dtype), 0.5 * (p - r))
+
+    def with_scores(self, scores: Tensor) -> _View:
+        """The same view, differentiable in the scores."""
+        forbidden = scores == -math.inf
+        change = torch.where(forbidden, 0.0, scores) - torch.where(forbidden, 0.0, scores).detach()
+        return self._replace(y=self.y + torch.where(self.best, -change, change))
+
+    def centred(self, t: Tensor) -> Tensor:
+        """w - nu, from the distances, so that no digits are lost."""
+        return torch.where(self.best, (self.d - t) - self.y, self.y - (self.d + t))
+
+    def residual(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """R - L and the Newton step on log R - log L, Eq. (2)."""
+        d = self.d.clamp(max=_WIDE)
+        odds = torch.exp(self.y + torch.where(self.best, t - d, -t - d))
+        share = odds / (1.0 + odds)
+        s = share / (1.0 + odds)
+        lack, hold = _split(share, self.best)
+        lack_slope, hold_slope = _split(s, self.best)
+        hold = hold + self.surplus
+        hold, lack = (torch.where(x > 0, x, 1.0) for x in (hold, lack))  # 0: no such items, all is decided
+        step = torch.log(hold / lack) / (hold_slope / hold + lack_slope / lack)
+        value = hold - lack
+        noise = 2 * torch.finfo(value.dtype).eps * (hold + lack)
+        return torch.where(value.abs() <= noise, 0.0, value), step
+
+
+def _split(x: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
+    """Sums over the best items and over the others."""
+    return torch.where(best, x, 0.0).sum(-1, keepdim=True), torch.where(best, 0.0, x).sum(-1, keepdim=True)
+
+
+def _threshold(view: _View, k: Size) -> Tensor:
+    """t of Eq. (2)."""
+    n = view.y.shape[-1]
+    size = torch.as_tensor(k, device=view.d.device).clamp(1, max(n - 1, 1)).to(view.d.dtype)
+    low, high = (-size.log()).expand(view.d.shape), (n - size).clamp(min=1).log().expand(view.d.shape)
+    return root(view.residual, low, high)
+
+
+def solve(scores: Tensor, k: Size) -> tuple[Tensor, Tensor]:
+    """Eq. (1) and 1 - z, each to its own relative accuracy; no gradient."""
+    view = _View.of(scores, k)
+    u = view.centred(_threshold(view, k))
+    z, rest = u.sigmoid(), (-u).sigmoid()
+    s = z * rest
+    slope = s.sum(-1, keepdim=True)
+    shift = s * ((k - z.sum(-1, keepdim=True)) / torch.where(slope > 0, slope, 1.0))
+    z = _bounds((z + shift).clamp(0.0, 1.0), scores, k)
+    return z, _bounds((rest - shift).clamp(0.0, 1.0), scores, k, complement=True)
+
+
+def _bounds(z: Tensor, scores: Tensor, k: Size, complement: bool = False) -> Tensor:
+    """All 0 where k is 0, all allowed items 1 where k is their number; NaN where k is impossible."""
+    allowed = scores > -math.inf
+    count = allowed.sum(-1, keepdim=True)
+    k = torch.as_tensor(k, device=z.device)
+    full = (allowed ^ complement).to(z.dtype)
+    z = torch.where(k == count, full, z)
+    z = torch.where(k == 0, float(complement), z)
+    return torch.where((k >= 0) & (k <= count), z, math.nan)
+
+
+def pull_back(z: Tensor, rest: Tensor, g: Tensor) -> Tensor:
+    """Eq. (3); differentiable."""
+    s = z * rest
+    mass = s.sum(-1, keepdim=True)
+    g = torch.where(s > 0, g, 0.0)
+    return s * (g - (s * g).sum(-1, keepdim=True) / torch.where(mass > 0, mass, 1.0))
+
+
+class _Fermi(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(scores: Tensor, k: Size) -> tuple[Tensor, Tensor]:
+        return solve(scores, k)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.save_for_backward(*output)
+        ctx.save_for_forward(*output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        return pull_back(*ctx.saved_tensors, grads[0] - grads[1]), None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, Tensor]:
+        move = pull_back(*ctx.saved_tensors, tangents[0])
+        return move, -move
