@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import math
+import numbers
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -36,9 +38,10 @@ def debug(enabled: bool = True) -> Iterator[None]:
 
 
 def is_transformed() -> bool:
-    """Inside `torch.compile`, a `torch.func` transform or forward-mode AD: plain torch operations only."""
+    """Under `torch.compile`, `torch.func`, forward AD or a dispatch mode: plain torch operations only."""
     return (
         torch.compiler.is_compiling()
+        or torch._C._len_torch_dispatch_stack() > 0  # fake tensors, `make_fx`, counters of operations
         or torch._C._functorch.maybe_current_level() is not None  # pyright: ignore[reportAttributeAccessIssue]
         or forward_ad._current_level >= 0
     )
@@ -53,14 +56,14 @@ def can_read(*tensors: Tensor) -> bool:
 
 
 def describe(value: object) -> str:
-    """`f32[8, 10], from -3 to 2, 1 NaN` for a tensor, `repr` for anything else."""
+    """`float32[8, 10], from -3 to 2, 1 NaN` for a tensor, `repr` for anything else."""
     if not isinstance(value, Tensor):
         return repr(value)
     if value.dim() == 0 and can_read(value):
         return str(value.item())
     kind = str(value.dtype).removeprefix("torch.")
     text = f"{kind}[{', '.join(map(str, value.shape))}]"
-    if value.numel() == 0 or not can_read(value) or value.dtype == torch.bool:
+    if value.numel() == 0 or not can_read(value) or value.dtype == torch.bool or value.is_complex():
         return text
     nan = int(torch.isnan(value).sum())
     rest = value[~torch.isnan(value)]
@@ -70,8 +73,9 @@ def describe(value: object) -> str:
 
 
 def fail(call: str, argument: str, rule: str, got: object, advice: str) -> InputError:
-    """Build (not raise) the standard sentence."""
-    return InputError(f"`{call}({argument}=...)` {rule}; got {describe(got)}. {advice}")
+    """Build (not raise) the standard sentence; `got` is the value itself, or words if it is a string."""
+    words = got if isinstance(got, str) else describe(got)
+    return InputError(f"`{call}({argument}=...)` {rule}; got {words}. {advice}".rstrip())
 
 
 def check_floating(call: str, name: str, value: object) -> None:
@@ -108,17 +112,24 @@ def check_event(call: str, name: str, value: Tensor, event_dims: int = 1) -> Non
         )
 
 
+def _is_integer(value: object) -> TypeGuard[int]:
+    """An int, or what numpy and torch pass for one; True and False are not numbers here."""
+    if isinstance(value, bool):
+        return False
+    return isinstance(value, (int, torch.SymInt, numbers.Integral))
+
+
 def check_dim(call: str, dim: object, ndim: int) -> int:
     """`dim` as a non-negative int."""
-    if not isinstance(dim, int) or isinstance(dim, bool) or not -ndim <= dim < ndim:
+    if not _is_integer(dim) or not -ndim <= dim < ndim:
         raise fail(
             call,
             "dim",
             f"must be an integer from {-ndim} to {ndim - 1}",
-            dim,
+            describe(dim),
             "It names the dimension that holds the items.",
         )
-    return dim % ndim
+    return int(dim) % ndim
 
 
 def check_scores(call: str, name: str, value: Tensor) -> None:
@@ -234,13 +245,12 @@ def check_any_allowed(call: str, scores: Tensor) -> None:
 
 def check_count(call: str, name: str, value: object, low: int, high: int | None, advice: str) -> int:
     """An int from `low` to `high`."""
-    is_int = isinstance(value, int) and not isinstance(value, bool)
-    if not isinstance(value, int) or not is_int or value < low or (high is not None and value > high):
+    if not _is_integer(value) or value < low or (high is not None and value > high):
         rule = f"must be an integer of at least {low}"
         if high is not None:
             rule = f"must be an integer from {low} to {high}"
-        raise fail(call, name, rule, value, advice)
-    return value
+        raise fail(call, name, rule, describe(value), advice)
+    return value if isinstance(value, torch.SymInt) else int(value)
 
 
 TAU_ADVICE = "For a hard sample use `gumbel_max` or `hard=True`; anneal to about 0.1, not to 0."
@@ -254,13 +264,14 @@ def check_tau(call: str, tau: object, batch_shape: torch.Size, event_dims: int =
     """
     if isinstance(tau, Tensor):
         return _check_tau_tensor(call, tau, batch_shape, event_dims)
-    if isinstance(tau, bool) or not isinstance(tau, (int, float)):
+    if isinstance(tau, bool) or not isinstance(tau, (int, float, numbers.Real)):
         raise InputTypeError(
-            f"`{call}(tau=...)` must be a positive float or tensor; got {type(tau).__name__}."
+            f"`{call}(tau=...)` must be a positive number or tensor; got {type(tau).__name__}. "
+            "Write `tau=0.5`, or a tensor for one temperature a row."
         )
-    if not 0 < tau < math.inf:
-        raise fail(call, "tau", "must be positive and finite", tau, TAU_ADVICE)
-    return float(tau)
+    if not 0 < (number := float(tau)) < math.inf:
+        raise fail(call, "tau", "must be positive and finite", number, TAU_ADVICE)
+    return number
 
 
 def _check_tau_tensor(
