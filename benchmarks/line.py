@@ -57,6 +57,8 @@ class Line:
         check: gets what the two steps return and asserts that they answer the same question.
         goals: number of threads -> goal; a number without a goal is only reported.
         threads: numbers of torch threads to run with.
+        part: the share of the work that the peer does, when it is a loop over independent items that
+            takes minutes; its time is divided by it.
         unit: how times are shown (in the JSON they are seconds).
     """
 
@@ -68,4 +70,5 @@ class Line:
     check: Callable[[Any, Any], None]
     goals: Mapping[int, Goal] = field(default_factory=dict)
     threads: tuple[int, ...] = (1, 2)
+    part: float = 1.0
     unit: Literal["us", "ms", "s"] = "ms"

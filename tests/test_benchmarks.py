@@ -36,6 +36,12 @@ class Clock:
         self.diary += name
 
 
+@pytest.fixture
+def quick(monkeypatch):
+    """Measurements of 0.1 ms, where the figures do not matter."""
+    monkeypatch.setattr(runner, "SHORTEST", 1e-4)
+
+
 def line(ours=lambda: lambda: 1, peer=lambda: lambda: 1, check=lambda a, b: None, **options) -> Line:
     return Line(name="x", ours=ours, peer=peer, peer_name="y", package="torch", check=check, **options)
 
@@ -95,7 +101,7 @@ def test_goals(goal, ours, peer, met):
     assert goal.met(ours, peer) is met
 
 
-def test_status_of_a_line():
+def test_status_of_a_line(quick):
     def fails(a, b):
         assert a == b, "another question"
 
@@ -109,7 +115,14 @@ def test_status_of_a_line():
     assert wrong.status == "ERROR" and "another question" in wrong.reason
 
 
-def test_threads_are_set_and_restored():
+def test_a_peer_that_does_a_part_is_scaled(monkeypatch):
+    timing = runner.Timing(best=1.0, median=2.0, loops=1, repeats=1)
+    monkeypatch.setattr(runner, "measure", lambda *args: (timing, timing))
+    quarter = runner.run_line(line(part=0.25), 1, 1)
+    assert (quarter.peer.best, quarter.speedup, quarter.speedup_of_medians) == (4.0, 4.0, 4.0)
+
+
+def test_threads_are_set_and_restored(quick):
     before, seen = torch.get_num_threads(), set()
     probe = line(ours=lambda: lambda: seen.add(torch.get_num_threads()))
     results = list(runner.run_lines([probe], None, 1))
@@ -122,7 +135,7 @@ def test_threads_are_set_and_restored():
 
 
 @pytest.fixture
-def topic(monkeypatch, tmp_path):
+def topic(quick, monkeypatch, tmp_path):
     lines = (line(goals=both(Speedup(1e9))), line(ours=missing))
     monkeypatch.setattr(command, "TOPICS", {"toy": lines})
     monkeypatch.setattr(command, "RESULTS", tmp_path)

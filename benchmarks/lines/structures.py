@@ -51,7 +51,7 @@ def _check_trees(ours: Tensor, peer: list[Any]) -> None:
 
 def _check_arborescences(ours: Tensor, peer: list[Any]) -> None:
     best = torch.tensor([tree.size("weight") for tree in peer], dtype=torch.float32)
-    torch.testing.assert_close((ours * normal(NODES)).sum((-2, -1)), best)
+    torch.testing.assert_close((ours * normal(NODES)).sum((-2, -1))[: len(peer)], best)
 
 
 def _check_assignments(ours: Tensor, peer: Tensor, shape: Shape) -> None:
@@ -85,8 +85,9 @@ ARGMAX = (
     Line(
         name=f"arborescence_argmax {NODES}",
         ours=lambda: partial(_solver("arborescence.arborescence_argmax"), normal(NODES)),
-        peer=lambda: baselines.networkx_arborescences(normal(NODES)),
-        peer_name="loop of maximum_spanning_arborescence",
+        peer=lambda: baselines.networkx_arborescences(normal(NODES)[:32]),
+        part=32 / NODES[0],
+        peer_name="loop of maximum_spanning_arborescence (timed on 32 graphs)",
         package="networkx",
         check=_check_arborescences,
         goals=both(Speedup(200)),
