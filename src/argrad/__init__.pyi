@@ -11,6 +11,7 @@ from ._errors import ConvergenceWarning as ConvergenceWarning
 from ._errors import InputError as InputError
 from ._errors import InputTypeError as InputTypeError
 from ._errors import UnsupportedError as UnsupportedError
+from .cite import cite as cite
 from .conditional_gumbel import gumbel_given_max as gumbel_given_max
 from .conditional_gumbel import gumbel_posterior as gumbel_posterior
 from .conditional_gumbel import truncated_gumbel as truncated_gumbel

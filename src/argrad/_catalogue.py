@@ -1,0 +1,168 @@
+"""What argrad offers, read from the sources without importing them.
+
+`argrad list` and `argrad cite` answer in a tenth of a second because torch is never loaded: the public
+names come from `__init__.pyi`, their docstrings from the syntax trees of the modules that define them.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import argrad
+
+_ROOT = Path(__file__).parent
+
+# Modules that hold one kind of thing under another name; every other module or package is its own kind.
+_KINDS = {
+    "_checks": "errors",
+    "_errors": "errors",
+    "conditional_gumbel": "gumbel",
+    "gibbs": "distributions",
+    "perturbed": "distributions",
+    "relaxed": "distributions",
+    "structured": "distributions",
+}
+_TITLES = {
+    "gumbel": "Gumbel toolbox",
+    "random": "Random numbers",
+    "nn": "Layers (nn)",
+    "cite": "Citations",
+}
+# First those a newcomer looks for; kinds that are not named here follow in alphabetical order.
+_ORDER = ("gumbel", "distributions", "structures", "estimators", "noise", "regularizers", "backward")
+
+# A key is author and year, as in `[jang2017]`; `References:` ends at an empty line or the docstring's end.
+KEY = re.compile(r"\[([a-z][a-z-]*\d{4}[a-z]?)\]")
+_BLOCK = re.compile(r"^\s*References:(.*?)(?=\n\s*\n|\Z)", re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One public name."""
+
+    name: str  # as typed after `argrad.`
+    kind: str  # what `argrad list KIND` calls it
+    module: str  # where it is defined
+    summary: str  # first sentence of its docstring, in plain text
+    references: tuple[str, ...]  # keys of references.bib
+
+
+def find_references(*docstrings: str | None) -> tuple[str, ...]:
+    """The keys on the `References:` lines of these docstrings, each once, in order."""
+    blocks = [block for doc in docstrings if doc for block in _BLOCK.findall(doc)]
+    return tuple(dict.fromkeys(key for block in blocks for key in KEY.findall(block)))
+
+
+@functools.cache
+def parts() -> dict[str, Part]:
+    """Every public name, by name."""
+    names, modules = vars(argrad)["_names"], vars(argrad)["_modules"]  # which the stub does not show
+    found = {name: _describe(name, module, name) for name, module in names.items()}
+    listed = {(part.module, name) for name, part in found.items()}
+    for module in sorted(modules):
+        for name in _public_names(module):
+            part = _describe(f"{module}.{name}", module, name)
+            if (part.module, name) not in listed:
+                found[part.name] = part
+    return found
+
+
+def kinds() -> list[str]:
+    """The kinds there are, in the order of the list."""
+    present = {part.kind for part in parts().values()}
+    return [k for k in _ORDER if k in present] + sorted(present - {*_ORDER, "errors"}) + ["errors"]
+
+
+def title(kind: str) -> str:
+    """The heading of a kind."""
+    return _TITLES.get(kind, kind.replace("_", " ").capitalize())
+
+
+# ---- reading the sources -------------------------------------------------------------------------
+
+
+def _describe(name: str, module: str, attribute: str) -> Part:
+    home, node = _definition(module, attribute) or (module, None)
+    docs = [*_docstrings(home, node), ast.get_docstring(_tree(home))]
+    kind = _KINDS.get(module.split(".")[0], module.split(".")[0])
+    return Part(name, kind, f"argrad.{home}", _plain(docs[0] or ""), find_references(*docs))
+
+
+@functools.cache
+def _tree(module: str) -> ast.Module:
+    path = _ROOT.joinpath(*module.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _public_names(module: str) -> list[str]:
+    """`__all__` if the module has one, else what it defines itself without a leading underscore."""
+    names = []
+    for node in _tree(module).body:
+        if isinstance(node, ast.Assign) and _targets(node) == ["__all__"]:
+            return list(ast.literal_eval(node.value))
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+            names.append(node.name)
+    return names
+
+
+def _definition(module: str, name: str) -> tuple[str, ast.AST] | None:
+    """The module and the node that define `module.name`, through re-exports and aliases inside argrad."""
+    for node in _tree(module).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            return module, node
+        if isinstance(node, ast.Assign) and name in _targets(node) and isinstance(node.value, ast.Name):
+            return _definition(module, node.value.id)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("argrad."):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return _definition(str(node.module).removeprefix("argrad."), alias.name)
+    return None
+
+
+def _targets(node: ast.Assign) -> list[str]:
+    return [target.id for target in node.targets if isinstance(target, ast.Name)]
+
+
+def _docstrings(module: str, node: ast.AST | None) -> Iterator[str | None]:
+    """Its own docstring, those of its methods, and those of the classes of argrad it inherits from."""
+    if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield None
+        return
+    yield ast.get_docstring(node)
+    if isinstance(node, ast.ClassDef):
+        yield from (ast.get_docstring(m) for m in node.body if isinstance(m, ast.FunctionDef))
+        for base in node.bases:
+            found = _definition(module, base.id) if isinstance(base, ast.Name) else None
+            if found is not None:
+                yield from _docstrings(*found)
+
+
+_SIGNS = {
+    r"\varepsilon": "eps",
+    r"\sim": "~",
+    r"\to": "->",
+    r"\ge": ">=",
+    r"\le": "<=",
+    r"\cdot": "*",
+    r"\,": " ",
+    r"\;": " ",
+    r"\ ": " ",
+}
+
+
+def _plain(docstring: str) -> str:
+    r"""The first paragraph's first sentence, with `$\mathrm{softmax}(\theta)$` as `softmax(theta)`."""
+    paragraph = " ".join(docstring.strip().split("\n\n")[0].split())
+    sentence = re.split(r"(?<=[.:!?])\s+(?=[A-Z$`])", paragraph)[0]
+    sentence = re.sub(r"\$\$.*", "", sentence).replace("$", "")
+    sentence = re.sub(r"\\(?:mathrm|mathbb|text|operatorname|mathcal)\{([^}]*)\}", r"\1", sentence)
+    for tex, text in _SIGNS.items():
+        sentence = sentence.replace(tex, text)
+    sentence = re.sub(r"\\([A-Za-z]+)", r"\1", sentence)
+    return re.sub(r"[{}`]", "", sentence).strip().rstrip(".:")
