@@ -13,6 +13,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from argrad._kernels.vectors import fill, subtract
+
 BAD, INFEASIBLE = 1, 2
 _REDUCE = {"reassoc", "nsz", "nnan"}
 
@@ -37,18 +39,6 @@ def _find(x, value, row_of):
 
 
 @njit(error_model="numpy")
-def _reduced(out, cost, price):
-    for j in range(out.shape[0]):
-        out[j] = cost[j] - price[j]
-
-
-@njit(error_model="numpy")
-def _fill(x, value):
-    for j in range(x.shape[0]):
-        x[j] = value
-
-
-@njit(error_model="numpy")
 def _reduce_rows(cost, price, row_of, column_of, free, work):
     """Phase 1; returns the number of rows left free, listed in `free`."""
     n = cost.shape[0]
@@ -62,7 +52,7 @@ def _reduce_rows(cost, price, row_of, column_of, free, work):
             i = free[k]
             k += 1
             while i >= 0:
-                _reduced(work, cost[i], price)
+                subtract(work, cost[i], price)
                 first = _min(work)
                 if first == np.inf:
                     return -1
@@ -104,7 +94,7 @@ def _relax(best, via, cost, price, offset, i):
 def _augment(cost, price, row_of, column_of, source, best, via, open_price, closed, length):
     """Phase 2 for one free row; False if no path exists."""
     m = cost.shape[1]
-    _reduced(best, cost[source], price)
+    subtract(best, cost[source], price)
     for j in range(m):
         via[j] = source
         open_price[j] = price[j]
@@ -153,7 +143,7 @@ def _load(w, cost, partial):
 def _first_prices(cost, price):
     """A column's least cost when all columns must be matched (square), else 0."""
     n, m = cost.shape
-    _fill(price, np.inf if n == m else 0.0)
+    fill(price, np.inf if n == m else 0.0)
     if n < m:
         return
     for i in range(n):
@@ -167,8 +157,8 @@ def _first_prices(cost, price):
 def _solve(cost, price, row_of, column_of, free, best, via, open_price, closed, length):
     """Both phases; False if the forbidden pairs leave no assignment of all rows."""
     _first_prices(cost, price)
-    _fill(row_of, -1)
-    _fill(column_of, -1)
+    fill(row_of, -1)
+    fill(column_of, -1)
     waiting = _reduce_rows(cost, price, row_of, column_of, free, best)
     if waiting < 0:
         return False

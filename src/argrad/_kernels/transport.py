@@ -23,6 +23,19 @@ import math
 import numpy as np
 from numba import njit
 
+from argrad._kernels.vectors import (
+    copy,
+    dot_difference,
+    exp_minus,
+    fill,
+    max_of,
+    scale_matrix,
+    subtract,
+    subtract_multiple,
+    sum_of,
+    times,
+)
+
 START = 10.0  # range of the scores at the first level
 GROWTH = 4.0  # factor from a level to the next
 ROUGH = 0.1  # residual, relative to the marginals, at which a level is left
@@ -31,106 +44,12 @@ SLOPE = 0.2  # a step may end on a rising slope of this fraction of the falling 
 TRIES = 20  # line search
 SUPPORT = 1e-12  # the Euclidean residual that settles which entries are 0, whatever the tolerance
 NEGLIGIBLE = 1e-18  # products below this are not visible beside the regularisation
-_REDUCE = {"reassoc", "nsz", "nnan"}  # lets LLVM sum and maximise in vector lanes
-
-
-@njit(error_model="numpy", forceinline=True)
-def _exp(x):
-    """exp(x) for x <= 0 within 2 ulp, 0 below -708.4: branch-free, so that loops vectorise."""
-    x = max(x, -709.0)
-    shifted = x * 1.4426950408889634 + 6755399441055744.0  # the low bits now hold round(x / log 2)
-    k = shifted - 6755399441055744.0
-    t = x - k * 0.693147180369123816490 - k * 1.90821492927058770002e-10
-    p = 1.0 / 6227020800.0  # Taylor to t^13: error 4e-18 for |t| <= log(2) / 2
-    p = p * t + 1.0 / 479001600.0
-    p = p * t + 1.0 / 39916800.0
-    p = p * t + 1.0 / 3628800.0
-    p = p * t + 1.0 / 362880.0
-    p = p * t + 1.0 / 40320.0
-    p = p * t + 1.0 / 5040.0
-    p = p * t + 1.0 / 720.0
-    p = p * t + 1.0 / 120.0
-    p = p * t + 1.0 / 24.0
-    p = p * t + 1.0 / 6.0
-    p = p * t + 0.5
-    p = p * t + 1.0
-    p = p * t + 1.0
-    exponent = np.int64((np.float64(shifted).view(np.int64) + 1023) << 52)
-    return p * exponent.view(np.float64)
-
-
-@njit(error_model="numpy", fastmath=_REDUCE)
-def _max(x):
-    peak = -np.inf
-    for j in range(x.shape[0]):
-        peak = max(peak, x[j])
-    return peak
-
-
-@njit(error_model="numpy", fastmath=_REDUCE)
-def _sum(x):
-    total = 0.0
-    for j in range(x.shape[0]):
-        total += x[j]
-    return total
-
-
-@njit(error_model="numpy", fastmath=_REDUCE)
-def _dot_difference(a, b, g):
-    """<a - b, g>."""
-    total = 0.0
-    for j in range(g.shape[0]):
-        total += (a[j] - b[j]) * g[j]
-    return total
-
-
-@njit(error_model="numpy")
-def _subtract(out, a, b):
-    for j in range(out.shape[0]):
-        out[j] = a[j] - b[j]
-
-
-@njit(error_model="numpy")
-def _subtract_multiple(y, factor, x):
-    for j in range(y.shape[0]):
-        y[j] -= factor * x[j]
-
-
-@njit(error_model="numpy")
-def _exp_minus(x, peak):
-    for j in range(x.shape[0]):
-        x[j] = _exp(x[j] - peak)
-
-
-@njit(error_model="numpy")
-def _copy(out, x):
-    for j in range(out.shape[0]):  # numba takes seconds to compile `out[:] = x` (broadcasting errors)
-        out[j] = x[j]
-
-
-@njit(error_model="numpy")
-def _fill(x, value):
-    for j in range(x.shape[0]):
-        x[j] = value
-
-
-@njit(error_model="numpy")
-def _scale_matrix(out, w, factor):
-    for i in range(w.shape[0]):
-        for j in range(w.shape[1]):
-            out[i, j] = factor * w[i, j]
-
-
-@njit(error_model="numpy")
-def _times(x, factor):
-    for j in range(x.shape[0]):
-        x[j] *= factor
 
 
 @njit(error_model="numpy")
 def _threshold(v, total):
     """t with sum_j max(0, v_j - t) = total, by Michelot's shrinking support (exact, no sort)."""
-    t = _max(v) - total
+    t = max_of(v) - total
     while True:
         above, count = 0.0, 0
         for j in range(v.shape[0]):
@@ -146,14 +65,14 @@ def _threshold(v, total):
 @njit(error_model="numpy")
 def _entropic_row(p, r, at_most):
     """p (holding w - beta) becomes exp(p - alpha), with the sum r or at most r; returns alpha."""
-    peak = _max(p)
-    _exp_minus(p, peak)
-    total = _sum(p)
+    peak = max_of(p)
+    exp_minus(p, peak)
+    total = sum_of(p)
     alpha = peak + math.log(total / r)
     if at_most and alpha < 0.0:
-        _times(p, math.exp(peak))
+        times(p, math.exp(peak))
         return 0.0
-    _times(p, r / total)
+    times(p, r / total)
     return alpha
 
 
@@ -177,17 +96,17 @@ def _rows(w, beta, r, c, at_most, euclidean, P, Q, alpha, g):
         g[j] = -c[j]
     for i in range(w.shape[0]):
         p = P[i]
-        _subtract(p, w[i], beta)
-        if r[i] == 0.0 or _max(p) == -np.inf:
+        subtract(p, w[i], beta)
+        if r[i] == 0.0 or max_of(p) == -np.inf:
             stuck |= r[i] > 0.0 and not at_most
-            _fill(p, 0.0)
-            _fill(Q[i], 0.0)
+            fill(p, 0.0)
+            fill(Q[i], 0.0)
             alpha[i] = 0.0
         elif euclidean:
             alpha[i] = _euclidean_row(p, Q[i], r[i], at_most)
         else:
             alpha[i] = _entropic_row(p, r[i], at_most)
-        _subtract_multiple(g, -1.0, p)
+        subtract_multiple(g, -1.0, p)
     return stuck
 
 
@@ -223,17 +142,17 @@ def _residual(g, beta, at_most):
 def _hessian(Q, alpha, row_at_most, S):
     """Upper triangle of diag(Q^T 1) - Q^T diag(1 / Q1) Q; slack rows have no second term."""
     for j in range(S.shape[0]):
-        _fill(S[j], 0.0)
+        fill(S[j], 0.0)
     for i in range(Q.shape[0]):
         q = Q[i]
-        total = _sum(q)
+        total = sum_of(q)
         for j in range(q.shape[0]):
             S[j, j] += q[j]
         if total == 0.0 or (row_at_most and alpha[i] == 0.0):
             continue
         for j in range(q.shape[0]):
             if q[j] > NEGLIGIBLE * total:
-                _subtract_multiple(S[j, j:], q[j] / total, q[j:])
+                subtract_multiple(S[j, j:], q[j] / total, q[j:])
 
 
 @njit(error_model="numpy")
@@ -244,7 +163,7 @@ def _solve(S, d):
         for i in range(k + 1, m):
             factor = S[k, i] / S[k, k]
             if factor != 0.0:
-                _subtract_multiple(S[i, i:], factor, S[k, i:])
+                subtract_multiple(S[i, i:], factor, S[k, i:])
                 d[i] -= factor * d[k]
     for k in range(m - 1, -1, -1):
         x = d[k]
@@ -257,12 +176,12 @@ def _solve(S, d):
 def _newton(Q, alpha, beta, g, row_at_most, column_at_most, damping, S, d):
     """d = (Hessian + damping)^-1 g over the columns that may move."""
     _hessian(Q, alpha, row_at_most, S)
-    _copy(d, g)
+    copy(d, g)
     for j in range(d.shape[0]):
         S[j, j] += damping
         if column_at_most and beta[j] == 0.0 and g[j] <= 0.0:  # held at its bound
-            _fill(S[j], 0.0)
-            _fill(S[:, j], 0.0)
+            fill(S[j], 0.0)
+            fill(S[:, j], 0.0)
             S[j, j] = 1.0
             d[j] = 0.0
     _solve(S, d)
@@ -300,11 +219,11 @@ def _search(w, r, c, flags, beta, g, d, P, Q, trial, trial_alpha, trial_g):
             trial[j] = beta[j] + step * d[j]
             if column_at_most:
                 trial[j] = max(trial[j], 0.0)
-        fall = _dot_difference(trial, beta, g)
+        fall = dot_difference(trial, beta, g)
         if not fall > 0.0:
             return -1
         _rows(w, trial, r, c, row_at_most, euclidean, P, Q, trial_alpha, trial_g)
-        rise = -_dot_difference(trial, beta, trial_g)
+        rise = -dot_difference(trial, beta, trial_g)
         if rise <= SLOPE * fall:
             return attempt
         step *= min(0.5, max(0.1, fall / (fall + rise)))
@@ -328,13 +247,13 @@ def _solve_item(w, r, c, flags, tolerance, max_iterations, P, alpha, beta, Q, S,
     column, trial_alpha = np.empty(n), np.empty(n)
     span = _range(w, row_at_most or column_at_most)
     scale = START / span if span > START else 1.0
-    _scale_matrix(scaled, w, scale)
-    rough = ROUGH * _max(c)
+    scale_matrix(scaled, w, scale)
+    rough = ROUGH * max_of(c)
     goal = min(tolerance, max(SUPPORT, 1e-14 * span)) if euclidean else tolerance
     newton_cost = 1.0 + m / 12.0  # in alternating updates, measured
     kappa, iterations, last = KAPPA, 0, np.inf
     alternate, known, stuck = True, False, False
-    _fill(beta, 0.0)
+    fill(beta, 0.0)
     while True:
         if not known:
             stuck = _rows(scaled, beta, r, c, row_at_most, euclidean, P, Q, alpha, g)
@@ -342,9 +261,9 @@ def _solve_item(w, r, c, flags, tolerance, max_iterations, P, alpha, beta, Q, S,
         give_up = stuck or iterations >= max_iterations
         if scale < 1.0 and (residual <= rough or give_up):  # the next level
             target = 1.0 if give_up else min(1.0, GROWTH * scale)
-            _times(beta, target / scale)
+            times(beta, target / scale)
             scale = target
-            _scale_matrix(scaled, w, scale)
+            scale_matrix(scaled, w, scale)
             alternate, known, last = True, False, np.inf
             continue
         if residual <= goal or give_up:
@@ -361,9 +280,9 @@ def _solve_item(w, r, c, flags, tolerance, max_iterations, P, alpha, beta, Q, S,
             kappa = _next_kappa(kappa, attempt if attempt >= 0 else TRIES)
         known = attempt >= 0
         if known:
-            _copy(beta, trial)
-            _copy(alpha, trial_alpha)
-            _copy(g, trial_g)
+            copy(beta, trial)
+            copy(alpha, trial_alpha)
+            copy(g, trial_g)
         else:
             _columns(scaled, alpha, beta, c, g, column_at_most, euclidean, column)
 

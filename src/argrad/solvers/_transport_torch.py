@@ -15,7 +15,7 @@ from torch import Tensor
 START, GROWTH, ROUGH, SLOPE, TRIES, SUPPORT = 10.0, 4.0, 0.1, 0.2, 20, 1e-12  # as in the kernel
 
 
-def solve(
+def solve_batch(
     w: Tensor,
     r: Tensor,
     c: Tensor,
@@ -59,7 +59,7 @@ def solve(
     stuck = ((w == -math.inf).all(-1) & (r > 0)).any(-1) & (not rows_at_most)
     residual = _residual(g, beta, columns_at_most).masked_fill(stuck, math.inf)
     if euclidean:
-        P = torch.where(P >= 10 * goal[:, None, None], P, 0.0)
+        P = torch.where(10 * goal[:, None, None] <= P, P, 0.0)
     return P, alpha, beta, residual, iterations
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from argrad._checks import check_square
+from argrad._checks import check_square_event
 from argrad._types import Float
 from argrad.solvers.transport import check_matrix, transport
 
@@ -46,7 +46,9 @@ def birkhoff_projection(
     References: [blondel2018], [li2020].
     """
     check_matrix("birkhoff_projection", scores)
-    check_square("birkhoff_projection", "scores", scores)
+    check_square_event(
+        "birkhoff_projection", scores.shape[-2:], "For unequal sides use `euclidean_matching`."
+    )
     ones = scores.new_ones(scores.shape[-1])
     return transport(
         "birkhoff_projection",

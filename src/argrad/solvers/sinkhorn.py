@@ -7,13 +7,26 @@ that small temperatures cost no more than large ones, and the backward pass is o
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from argrad._checks import can_read, check_any_allowed, check_count, check_floating, check_scores, fail
+from argrad._checks import (
+    can_read,
+    check_any_allowed,
+    check_count,
+    check_floating,
+    check_scores,
+    check_square_event,
+    describe,
+    fail,
+)
 from argrad._numerics import logsumexp, widen
 from argrad._types import Float
 from argrad.solvers.transport import Transport, check_matrix, transport
+
+_UNEQUAL = "For unequal sides use `entropic_matching`, or `sinkhorn` with both marginals."
 
 
 def sinkhorn(
@@ -127,7 +140,7 @@ def sinkhorn_unrolled(
     References: [adams2011], [mena2018].
     """
     check_matrix("sinkhorn_unrolled", scores)
-    _check_square("sinkhorn_unrolled", scores)
+    check_square_event("sinkhorn_unrolled", scores.shape[-2:], _UNEQUAL)
     check_scores("sinkhorn_unrolled", "scores", scores)
     check_any_allowed("sinkhorn_unrolled", scores)
     check_any_allowed("sinkhorn_unrolled", scores.mT)
@@ -139,45 +152,29 @@ def sinkhorn_unrolled(
     return x.exp().to(scores.dtype)
 
 
-def _check_square(call: str, scores: Tensor) -> None:
-    if scores.shape[-1] != scores.shape[-2]:
-        raise fail(
-            call,
-            "scores",
-            "must be square in its last two dimensions",
-            f"shape {tuple(scores.shape)}",
-            "For unequal sides use `entropic_matching`, or `sinkhorn` with both marginals.",
-        )
-
-
 def _marginals(scores: Tensor, rows: Tensor | None, columns: Tensor | None) -> tuple[Tensor, Tensor]:
     """Both marginals, ones by default."""
+    n, m = scores.shape[-2:]
     if rows is None and columns is None:
-        _check_square("sinkhorn", scores)
-        return (scores.new_ones(scores.shape[-1]),) * 2
-    for name, value, size in (("row", rows, scores.shape[-2]), ("column", columns, scores.shape[-1])):
-        _check_marginal(f"{name}_marginals", value, size)
-    assert rows is not None and columns is not None
-    if can_read(rows, columns) and rows.numel() and columns.numel():
-        gap = (rows.detach().double().sum(-1) - columns.detach().double().sum(-1)).abs()
-        total = rows.detach().double().sum(-1)
-        if not bool((gap <= 1e-3 * tolerance_of(rows) * total).all()):
+        check_square_event("sinkhorn", scores.shape[-2:], _UNEQUAL)
+        return scores.new_ones(n), scores.new_ones(m)
+    rows, columns = _check_marginal("row", rows, n), _check_marginal("column", columns, m)
+    if can_read(rows, columns):
+        totals = rows.detach().double().sum(-1), columns.detach().double().sum(-1)
+        if not torch.allclose(*totals, rtol=torch.finfo(rows.dtype).eps ** 0.5):
             raise fail(
                 "sinkhorn",
                 "column_marginals",
                 "must have the same total as `row_marginals`",
-                columns.detach().sum(-1),
-                f"The rows' total is {rows.detach().sum(-1).max().item():.6g}; rescale one of them.",
+                totals[1],
+                f"The rows' total is {describe(totals[0])}; rescale one of them.",
             )
     return rows, columns
 
 
-def tolerance_of(x: Tensor) -> float:
-    """How far two totals of this dtype may differ, times 1000."""
-    return 1e3 * 64.0 * torch.finfo(x.dtype).eps * max(1, x.shape[-1]) ** 0.5
-
-
-def _check_marginal(name: str, value: Tensor | None, size: int) -> None:
+def _check_marginal(side: str, value: Tensor | None, size: int) -> Tensor:
+    """Finite, not negative, of the right size."""
+    name = f"{side}_marginals"
     advice = "Give both marginals or neither; without them all sums are 1."
     if value is None:
         raise fail("sinkhorn", name, "must be given with the other marginal", None, advice)
@@ -185,7 +182,6 @@ def _check_marginal(name: str, value: Tensor | None, size: int) -> None:
     if value.dim() == 0 or value.shape[-1] != size:
         rule = f"must have {size} entries in its last dimension"
         raise fail("sinkhorn", name, rule, f"shape {tuple(value.shape)}", advice)
-    if can_read(value) and value.numel():
-        low, high = value.detach().aminmax()
-        if not (low >= 0 and high < float("inf")):
-            raise fail("sinkhorn", name, "must be finite and not negative", value, advice)
+    if can_read(value) and not bool(((value >= 0) & (value < math.inf)).all()):
+        raise fail("sinkhorn", name, "must be finite and not negative", value, advice)
+    return value
