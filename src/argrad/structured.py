@@ -102,6 +102,10 @@ class StructuredDistribution(Distribution):
     def _sum_joined(self, x: Tensor) -> Tensor:
         return x.flatten(x.dim() - self._joined).sum(-1) if self._joined else x
 
+    def _sum_event(self, x: Tensor) -> Tensor:
+        """Sum over the whole event, joined dimensions included."""
+        return x.flatten(x.dim() - len(self.event_shape)).sum(-1)
+
     def __repr__(self) -> str:
         shape = tuple(self.scores.shape)
         return f"{type(self).__name__}({self.structure!r}, scores: {shape}, batch {tuple(self.batch_shape)})"

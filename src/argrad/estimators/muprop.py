@@ -1,0 +1,132 @@
+r"""First-order control variates: MuProp and DARN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from argrad._checks import check_count
+from argrad._types import Generator
+from argrad.estimators.base import Cost, Estimator, is_gibbs, no_gradient
+from argrad.estimators.exact import as_gibbs
+from argrad.estimators.reinforce import score_surrogate
+from argrad.structured import StructuredDistribution
+from argrad.structures.bits import Bits
+from argrad.structures.one_hot import OneHot
+
+
+@dataclass(frozen=True)
+class MuProp(Estimator):
+    r"""REINFORCE on what a first-order expansion at the mean leaves over, plus the expansion's exact gradient.
+
+    With $\mu = \mathbb{E} z$ and $h(z) = f(\mu) + \langle f'(\mu), z - \mu\rangle$:
+    $$ \nabla \mathbb{E} f = \mathbb{E}\big[(f(z) - h(z))\, \nabla \log p(z)\big] + f'(\mu)^\top \nabla\mu $$
+    Unbiased; no variance for linear costs. Any structure with marginals.
+
+    Args:
+        num_samples: independent samples, averaged.
+
+    References: [gu2016].
+    """
+
+    num_samples: int = 1
+
+    is_unbiased: ClassVar[bool] = True
+    needs_differentiable_f: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_count("MuProp", "num_samples", self.num_samples, 1, None, "1 is enough.")
+
+    @property
+    def evaluations_of_f(self) -> int:
+        """One at the mean, one a sample."""
+        return self.num_samples + 1
+
+    def refusal(self, q: StructuredDistribution) -> str | None:
+        """Laws with marginals."""
+        if is_gibbs(q) and q.structure.has_log_partition:
+            return None
+        return "its mean is not known. Unbiased here: `LeaveOneOut` on `Perturbed`."
+
+    def _estimate(self, f: Cost, q: StructuredDistribution, generator: Generator) -> Tensor:
+        law = as_gibbs(q)
+        mean = law.mean
+        at_mean, slope = value_and_slope("MuProp", f, mean.detach()[None])
+        z = law.sample((self.num_samples,), generator=generator)
+        cost, log_prob = f(z), law.log_prob(z)
+        event = tuple(range(-len(q.event_shape), 0))
+        expansion = at_mean + (slope * (z - mean.detach())).sum(event)
+        path = (slope[0] * (mean - mean.detach())).sum(event)
+        return score_surrogate(cost, cost.detach() - expansion, log_prob).mean(0) + path
+
+
+@dataclass(frozen=True)
+class Darn(Estimator):
+    r"""The DARN baseline: an expansion at the sample itself, $b(z) = f(z) + \langle f'(z), \bar z - z\rangle$.
+
+    $$ \nabla_{\theta_i} \approx \langle f'_i(z), z_i - \bar z_i\rangle\, \nabla \log p(z_i) $$
+    with $\bar z$ the centre (1/2 for bits, 1/n for one-hots). One evaluation; exact for quadratic costs of
+    a bit, biased otherwise, because the baseline depends on the sample.
+
+    Args:
+        num_samples: independent samples, averaged.
+
+    References: [gregor2014], [gu2016].
+    """
+
+    num_samples: int = 1
+
+    is_unbiased: ClassVar[bool] = False
+    needs_differentiable_f: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_count("Darn", "num_samples", self.num_samples, 1, None, "1 is enough.")
+
+    def refusal(self, q: StructuredDistribution) -> str | None:
+        """One-hots and bits."""
+        if isinstance(q.structure, (OneHot, Bits)) and is_gibbs(q):
+            return None
+        return "it is defined for `OneHot` and `Bits`. Unbiased here: `MuProp`, `LeaveOneOut`."
+
+    def _estimate(self, f: Cost, q: StructuredDistribution, generator: Generator) -> Tensor:
+        law = as_gibbs(q)
+        z = law.sample((self.num_samples,), generator=generator)
+        cost, slope = cost_and_slope("Darn", f, z)
+        if isinstance(law.structure, Bits):
+            centred, mean = slope * (z - 0.5), law.mean
+            score = (z - mean.detach()) * (law.scores - law.scores.detach())
+        else:
+            centred = (slope * (z - 1.0 / z.shape[-1])).sum(-1, keepdim=True)
+            score = z * (torch.log_softmax(law.scores, -1) - torch.log_softmax(law.scores, -1).detach())
+            score = torch.where(z > 0, score, 0.0)
+        event = tuple(range(-len(q.event_shape), 0))
+        return (cost + (centred * score).sum(event)).mean(0)
+
+
+def value_and_slope(name: str, f: Cost, z: Tensor) -> tuple[Tensor, Tensor]:
+    """`f(z)` and its derivative for `z`, both constants: nothing reaches the parameters of `f`."""
+    with torch.enable_grad():
+        point = z.detach().requires_grad_()
+        cost = f(point)
+        if not cost.requires_grad:
+            raise no_gradient(name)
+        (slope,) = torch.autograd.grad(cost.sum(), point, allow_unused=True)
+    if slope is None:
+        raise no_gradient(name)
+    return cost.detach(), slope
+
+
+def cost_and_slope(name: str, f: Cost, z: Tensor) -> tuple[Tensor, Tensor]:
+    """`f(z)` with the gradient of its parameters, and its derivative for `z` as a constant."""
+    point = z.detach().requires_grad_()
+    with torch.enable_grad():
+        cost = f(point)
+    if not cost.requires_grad:
+        raise no_gradient(name)
+    (slope,) = torch.autograd.grad(cost.sum(), point, retain_graph=True, allow_unused=True)
+    if slope is None:
+        raise no_gradient(name)
+    return cost, slope

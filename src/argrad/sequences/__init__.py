@@ -1,0 +1,1 @@
+"""Samples without replacement: weights and gradients from sets of distinct samples."""
