@@ -156,7 +156,7 @@ def gumbel_posterior(
     check_scores(call, "logits", scores)
     check_any_allowed(call, scores)
     index = _check_observed(call, observed, scores)
-    first, second = _two_sources(generator)
+    first, second = random.split(generator, 2)
     top = logsumexp(scores, keepdim=True) + _gumbel_like(scores[..., :1], first)
     closed = scores == -math.inf
     g = scores.masked_fill(closed, 0.0) + _gumbel_like(scores, second)
@@ -183,13 +183,6 @@ def _below_zero(x: Tensor) -> Tensor:
 
 def _gumbel_like(scores: Tensor, generator: Generator) -> Tensor:
     return random.gumbel(scores.shape, dtype=scores.dtype, device=scores.device, generator=generator)
-
-
-def _two_sources(generator: Generator) -> tuple[Generator, Generator]:
-    """Two independent streams from one generator (a `CounterRNG` would repeat itself)."""
-    if isinstance(generator, random.CounterRNG):
-        return generator.fold(1), generator.fold(2)
-    return generator, generator
 
 
 def _per_row(call: str, name: str, value: Tensor, scores: Tensor) -> Tensor:

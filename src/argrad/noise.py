@@ -188,8 +188,8 @@ class SumOfGamma(Noise):
     def _draw(self, shape: Shape, **options: Any) -> Tensor:
         generator = options.pop("generator")
         parts = [
-            gamma(1 / self.k, shape, generator=_stream(generator, i), **options) * (self.k / i)
-            for i in range(1, self.terms + 1)
+            gamma(1 / self.k, shape, generator=source, **options) * (self.k / i)
+            for i, source in enumerate(random.split(generator, self.terms), 1)
         ]
         return (torch.stack(parts).sum(0) - math.log(self.terms)) / self.k
 
@@ -225,9 +225,10 @@ def gamma(
     options: dict[str, Any] = {"dtype": dtype, "device": device}
     result = torch.zeros(tuple(shape), **options)
     done = torch.zeros_like(result, dtype=torch.bool)
+    *sources, last = random.split(generator, 25)
     for i in range(12):
-        x = random.normal(shape, generator=_stream(generator, 2 * i), **options)
-        u = random.uniform(shape, generator=_stream(generator, 2 * i + 1), **options)
+        x = random.normal(shape, generator=sources[2 * i], **options)
+        u = random.uniform(shape, generator=sources[2 * i + 1], **options)
         v = (1 + c * x) ** 3
         positive = v > 0
         good = positive & (
@@ -236,11 +237,6 @@ def gamma(
         result = torch.where(done, result, d * v.clamp(min=0.0))
         done = done | good
     if concentration < 1:  # Gamma(a) = Gamma(a + 1) U^(1/a)
-        u = random.uniform(shape, generator=_stream(generator, -1), **options)
+        u = random.uniform(shape, generator=last, **options)
         result = result * u ** (1 / concentration)
     return result
-
-
-def _stream(generator: Generator, i: int) -> Generator:
-    """The i-th independent stream of a `CounterRNG`, which would otherwise repeat itself."""
-    return generator.fold(i) if isinstance(generator, random.CounterRNG) else generator

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from argrad import random
 from argrad._autograd import straight_through
 from argrad._checks import check_count, check_tau
 from argrad._types import Generator
 from argrad.conditional_gumbel import gumbel_posterior
 from argrad.estimators.categorical import CategoricalPath, draw_one_hot
-from argrad.random import CounterRNG
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,7 @@ class GumbelRao(CategoricalPath):
         check_count("GumbelRao", "num_samples", self.num_samples, 1, None, "1 is enough.")
 
     def _one_hot(self, scores: Tensor, generator: Generator) -> Tensor:
-        outer, inner = (
-            (generator.fold(1), generator.fold(2))
-            if isinstance(generator, CounterRNG)
-            else (generator,) * 2
-        )
+        outer, inner = random.split(generator, 2)
         hard = draw_one_hot(scores, outer)
         soft = conditional_softmax(scores, hard, self.tau, self.inner_samples, inner)
         return straight_through(hard, soft)

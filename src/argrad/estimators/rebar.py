@@ -187,7 +187,7 @@ def couple_noise(
 
     Both are differentiable functions of the scores; bits are one-hots of two classes.
     """
-    first, second = _streams(generator)
+    first, second = random.split(generator, 2)
     theta = scores.expand(count, *scores.shape)
     two = torch.stack([torch.zeros_like(theta), theta], -1) if isinstance(structure, Bits) else theta
     noise = random.gumbel(two.shape, dtype=two.dtype, device=two.device, generator=first)
@@ -206,9 +206,3 @@ def _relaxed(structure: object, perturbed: Tensor, tau: Tensor) -> Tensor:
     if isinstance(structure, Bits):
         return torch.sigmoid(x).masked_fill(closed, 0.0)
     return x.masked_fill(closed, -math.inf).softmax(-1)
-
-
-def _streams(generator: Generator) -> tuple[Generator, Generator]:
-    if isinstance(generator, random.CounterRNG):
-        return generator.fold(1), generator.fold(2)
-    return generator, generator
