@@ -1,9 +1,9 @@
 r"""Sums over all spanning arborescences by star-mesh elimination, one graph at a time, in plain float64.
 
-A graph comes as weights `w[head, child]`: `m + 1` heads, the root first, and `m` children; each column is
-scaled so that its largest weight is about 1. Inside there are two root rows, 0 and 1, and node v is row
-v + 2. Row 0 is an ordinary root. Arcs of row 1 count as infinitely small, which sums over trees with
-exactly one of them: in powers of a common factor t of row 1, all that is kept is the leading one.
+A graph comes as log-weights `arcs[head, child]`: `m + 1` heads, the root first, and `m` children; the
+weights `w` are scaled so that each column's largest is 1. Inside there are two root rows, 0 and 1, and
+node v is row v + 2. Row 0 is an ordinary root. Arcs of row 1 count as infinitely small, which sums over
+trees with exactly one of them: in powers of a common factor t of row 1, only the leading one is kept.
 
 Elimination of node k, with $a$ its column, $b$ its row and $d = \sum_i a_i$:
 
@@ -26,9 +26,41 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from argrad._kernels.exp import exp_64
+
 # Times 2.3e-308, the smallest normal number, and m^2 it is below 1e-20 up to m = 1000.
 LIMIT = 1e280
 _SUM = {"reassoc", "nsz"}  # lets LLVM add in vector lanes
+
+
+@njit(error_model="numpy", cache=True)
+def weigh(arcs, single, c, w):
+    """w = exp(arcs - shifts), without a diagonal; returns the sum of the shifts, which are left in `c`.
+
+    Each child has one head, so a column's shift moves every tree alike; so does the root row's, when
+    every tree has one root arc (`single`).
+    """
+    m = arcs.shape[1]
+    c[:m] = -np.inf
+    for h in range(m + 1):
+        for j in range(m):
+            w[h, j] = arcs[h, j]
+        if h > 0:
+            w[h, h - 1] = -np.inf
+        if h > 0 or not single:
+            for j in range(m):
+                c[j] = max(c[j], w[h, j])
+    top = -np.inf if single else 0.0
+    for j in range(m):
+        c[j] = 0.0 if c[j] == -np.inf else c[j]
+        top = max(top, w[0, j] - c[j]) if single else top
+    top = 0.0 if top == -np.inf else top
+    for j in range(m):
+        w[0, j] -= top
+    for h in range(m + 1):
+        for j in range(m):
+            w[h, j] = exp_64(w[h, j] - c[j])
+    return c[:m].sum() + top
 
 
 @njit(error_model="numpy", cache=True)
@@ -160,35 +192,37 @@ def differentiate_tangent(e, d, small, t, d_dot, g, x, g_dot):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def marginals(start, stop, weights, single, log_z, out, ok):
+def marginals(start, stop, arcs, single, log_z, out, ok):
     """log Z and w * D of graphs `start` to `stop`; `ok` says which are right."""
-    m = weights.shape[2]
-    e, g, x = np.empty((m + 2, m)), np.empty((m + 2, m)), np.empty((2, m + 2))
+    m = arcs.shape[2]
+    w, e, g, x = np.empty((m + 1, m)), np.empty((m + 2, m)), np.empty((m + 2, m)), np.empty((2, m + 2))
     d, small = np.empty(m), np.empty(m, np.bool_)
     for n in range(start, stop):
-        load(weights[n], single, e)
-        log_z[n] = eliminate(e, single, d, small, x[0])
+        scale = weigh(arcs[n], single, d, w)
+        load(w, single, e)
+        log_z[n] = eliminate(e, single, d, small, x[0]) + scale
         differentiate(e, d, small, x, g)
         ok[n] = log_z[n] > -np.inf and _bounded(g)
-        _times(g, weights[n], single, out[n])
+        _times(g, w, single, out[n])
     return 0
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def hessian_product(start, stop, weights, directions, single, out, ok):
+def hessian_product(start, stop, arcs, directions, single, out, ok):
     """The Hessian of log Z for log-weights times `directions`: v * w * D + w * (derivative of D)."""
-    m = weights.shape[2]
+    m = arcs.shape[2]
     e, g, t, s = np.empty((m + 2, m)), np.empty((m + 2, m)), np.empty((m + 2, m)), np.empty((m + 2, m))
-    d, small, x, d_dot = np.empty(m), np.empty(m, np.bool_), np.empty((2, m + 2)), np.empty(m)
+    w, x = np.empty((m + 1, m)), np.empty((2, m + 2))
+    d, d_dot, small = np.empty(m), np.empty(m), np.empty(m, np.bool_)
     for n in range(start, stop):
-        w, v = weights[n], directions[n]
+        weigh(arcs[n], single, d, w)
         load(w, single, e)
         log_z = eliminate(e, single, d, small, x[0])
         differentiate(e, d, small, x, g)
         ok[n] = log_z > -np.inf and _bounded(g)
-        load(w * v, single, t)
+        load(w * directions[n], single, t)
         eliminate_tangent(e, d, small, t, d_dot, x)
         differentiate_tangent(e, d, small, t, d_dot, g, x, s)
-        load(v, single, e)
+        load(directions[n], single, e)
         _times(s + g * e, w, single, out[n])
     return 0
