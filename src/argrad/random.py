@@ -2,7 +2,7 @@ r"""Noise with its whole tail, from a `torch.Generator` or from counters.
 
 Gumbel-max needs the far tail: an item of probability $p$ wins through an exponential below about $p$.
 `-log(-log(torch.rand(...)))` in float32 stops at 16.6, so that $p = 10^{-8}$ is drawn 65 times too
-rarely, and CUDA's and inductor's `exponential_` end at $2^{-24}$. Here 63 random bits are mapped next
+rarely, and CUDA's and inductor's `exponential_` end at $2^{-24}$. Here 62 random bits are mapped next
 to 0, where floating point is dense, so that float32 noise has the tails of float64.
 
 One call takes two words from the generator; everything else is a hash of (words, row, column). So a
@@ -14,9 +14,11 @@ float32 and rounded.
 from __future__ import annotations
 
 import math
+import numbers
+import operator
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -29,6 +31,7 @@ from argrad._numerics import compute_dtype
 from argrad._types import Generator, Shape
 
 _MASK = (1 << 64) - 1
+_LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = 0xBF58476D1CE4E5B9
 _MIX_2 = 0x94D049BB133111EB
@@ -65,14 +68,16 @@ class CounterRNG:
     seed: int
     row: int = 0
     column: int = 0
+    # Two key words, row and column modulo 2^64, in a tensor: compiled code takes it as an input, so
+    # that a new seed (or chunk) needs no new graph.
+    words: Tensor = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for name in ("seed", "row", "column"):
-            value = getattr(self, name)
-            if not isinstance(value, (int, torch.SymInt)) or isinstance(value, bool):
-                raise InputTypeError(
-                    f"`CounterRNG({name}=...)` must be an integer; got {type(value).__name__}."
-                )
+            object.__setattr__(self, name, _integer("CounterRNG", name, getattr(self, name)))
+        key = _splitmix_int(self.seed + _GOLDEN), _splitmix_int(self.seed + 2 * _GOLDEN)
+        words = [_signed(x & _MASK) for x in (*key, self.row, self.column)]
+        object.__setattr__(self, "words", torch.tensor(words, dtype=torch.int64))
 
     def shift(self, rows: int = 0, columns: int = 0) -> CounterRNG:
         """The same noise, seen from `rows` further down and `columns` further right."""
@@ -82,7 +87,8 @@ class CounterRNG:
         """An independent stream for each tuple of integers (step, epoch, rank, ...)."""
         seed = self.seed & _MASK
         for i in ids:
-            seed = _splitmix_int((seed ^ _splitmix_int((i & _MASK) + _GOLDEN)) + _GOLDEN)
+            i = _integer("CounterRNG.fold", "ids", i)
+            seed = _splitmix_int((seed ^ _splitmix_int(i + _GOLDEN)) + _GOLDEN)
         return replace(self, seed=seed)
 
     def gumbel(self, rows: int, columns: int, **options: object) -> Tensor:
@@ -178,6 +184,25 @@ def check_generator(call: str, generator: object) -> None:
         )
 
 
+def _integer(call: str, name: str, value: object) -> int:
+    """A Python int, of any size; numpy's are accepted, True and False are not."""
+    if not isinstance(value, (int, torch.SymInt, numbers.Integral)) or isinstance(value, bool):
+        raise InputTypeError(
+            f"`{call}({name}=...)` must be an integer; got {type(value).__name__}. Write `int(...)`."
+        )
+    return operator.index(value)  # under `torch.compile`, makes a number that varies a constant
+
+
+def split(generator: Generator, count: int) -> tuple[Generator, ...]:
+    """`count` independent sources from one: folds of a `CounterRNG`, which would otherwise repeat itself.
+
+    Other generators move on by themselves and are handed back as they are.
+    """
+    if isinstance(generator, CounterRNG):
+        return tuple(generator.fold(i) for i in range(count))
+    return (generator,) * count
+
+
 # ---- keys ----------------------------------------------------------------------------------------
 
 
@@ -188,24 +213,11 @@ def _splitmix_int(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def draw_key(generator: Generator) -> Tensor | tuple[int, int]:
-    """Two 64-bit words: hashed from a `CounterRNG`'s seed, or taken from a torch generator."""
-    if isinstance(generator, CounterRNG):
-        seed = generator.seed & _MASK
-        return _splitmix_int(seed + _GOLDEN), _splitmix_int(seed + 2 * _GOLDEN)
+def draw_key(generator: torch.Generator | None) -> Tensor:
+    """Two 64-bit words from a torch generator."""
     device = None if generator is None else generator.device
-    if is_transformed():  # out of place: vmap(randomness="different") gives each instance its words
-        return torch.randint(-(1 << 63), (1 << 63) - 1, (2,), generator=generator, device=device)
-    return torch.empty(2, dtype=torch.int64, device=device).random_(
-        -(1 << 63), None, generator=generator
-    )
-
-
-def offsets(generator: Generator) -> tuple[int, int]:
-    """First row and column."""
-    if isinstance(generator, CounterRNG):
-        return generator.row & _MASK, generator.column & _MASK
-    return 0, 0
+    # out of place: vmap(randomness="different") gives each instance its own words
+    return torch.randint(_LOW, _HIGH, (2,), generator=generator, device=device)
 
 
 class _KeyBuffer(threading.local):
@@ -223,12 +235,12 @@ _ZERO = np.uint64(0)
 def words(generator: Generator) -> tuple[np.ndarray, np.uint64, np.uint64]:
     """A fresh key (valid until this thread draws again), first row and column, for the CPU kernels."""
     if isinstance(generator, CounterRNG):
-        row, column = offsets(generator)
-        return np.array(draw_key(generator), np.uint64), np.uint64(row), np.uint64(column)
+        array = generator.words.numpy().view(np.uint64)
+        return array, array[2], array[3]
     if generator is None or generator.device.type == "cpu":
-        _buffer.tensor.random_(-(1 << 63), None, generator=generator)
+        _buffer.tensor.random_(_LOW, _HIGH, generator=generator)  # the words that `draw_key` takes
     else:
-        _buffer.tensor.copy_(draw_key(generator))  # type: ignore[arg-type]
+        _buffer.tensor.copy_(draw_key(generator))
     return _buffer.array, _ZERO, _ZERO
 
 
@@ -244,13 +256,27 @@ def _draw(
 ) -> Tensor:
     check_generator(kind, generator)
     dtype = torch.get_default_dtype() if dtype is None else dtype
+    if not dtype.is_floating_point:
+        raise InputTypeError(
+            f"`{kind}(dtype=...)` must be floating point; got {dtype}. Draw floats and convert them."
+        )
     device = torch.device("cpu" if device is None else device)
     work = compute_dtype(dtype)
     if device.type == "cpu" and work in (torch.float32, torch.float64) and not is_transformed():
         out = _draw_kernel(kind, tuple(shape), work, generator)
     else:
         out = _draw_torch(kind, tuple(shape), work, device, generator)
-    return out.to(dtype)
+    return out if dtype == work else _round(kind, out, dtype)
+
+
+def _round(kind: str, x: Tensor, dtype: torch.dtype) -> Tensor:
+    """To half precision; what is inside (0, 1) or above 0 stays there."""
+    info = torch.finfo(dtype)
+    if kind == "uniform":
+        x = x.clamp(max=1.0 - info.eps / 2)
+    if kind in ("uniform", "exponential"):
+        x = x.clamp(min=info.smallest_normal)
+    return x.to(dtype)
 
 
 def _draw_kernel(kind: str, shape: tuple[int, ...], dtype: torch.dtype, generator: Generator) -> Tensor:
@@ -270,18 +296,18 @@ def _draw_torch(
 ) -> Tensor:
     columns = shape[-1] if shape else 1
     rows = math.prod(shape[:-1])
-    key = draw_key(generator)
-    if isinstance(key, Tensor):
-        key = key.to(device)
-        key_1, key_2 = key[0], key[1]
+    if not isinstance(generator, CounterRNG):
+        key_1, key_2 = draw_key(generator).to(device).unbind()
+        first_row, first_column = 0, 0
+    elif torch.compiler.is_compiling():
+        key_1, key_2, first_row, first_column = generator.words.unbind()
     else:
-        key_1, key_2 = _signed(key[0]), _signed(key[1])
-    first_row, first_column = offsets(generator)
-    row = torch.arange(rows, device=device)[:, None] + _signed(first_row)
-    column = torch.arange(columns, device=device) + _signed(first_column)
+        key_1, key_2, first_row, first_column = generator.words.tolist()
+    row = torch.arange(rows, device=device)[:, None] + first_row
+    column = torch.arange(columns, device=device) + first_column
     # xor before the product: inductor folds `arange * constant` into loop counters, which overflow
-    k1 = _splitmix((row ^ key_1) * _signed(_GOLDEN))
-    k2 = _splitmix((row ^ key_2) * _signed(_ROW_2))
+    k1 = _splitmix(_times(row ^ key_1, _GOLDEN))
+    k2 = _splitmix(_times(row ^ key_2, _ROW_2))
     bits = _word(k1, k2, column)
     if kind == "normal":
         second = _word(k1 ^ _signed(_SECOND), k2, column)
@@ -296,21 +322,33 @@ def _signed(x: int) -> int:
     return x - (1 << 64) if x >= 1 << 63 else x
 
 
+def _times(x: Tensor, factor: int) -> Tensor:
+    """A product modulo 2^64.
+
+    Inductor writes C++, where a signed overflow is undefined and the compiler really uses that (wrong
+    noise when all numbers are constants or loop counters); unsigned products are defined.
+    """
+    if torch.compiler.is_compiling() and x.device.type == "cpu":
+        other = torch.full((), _signed(factor), dtype=torch.int64).view(torch.uint64)
+        return (x.view(torch.uint64) * other).view(torch.int64)
+    return x * _signed(factor)
+
+
 def _shift_right(x: Tensor, n: int) -> Tensor:
     """Logical (not arithmetic) shift."""
     return (x >> n) & ((1 << (64 - n)) - 1)
 
 
 def _splitmix(x: Tensor) -> Tensor:
-    x = (x ^ _shift_right(x, 30)) * _signed(_MIX_1)
-    x = (x ^ _shift_right(x, 27)) * _signed(_MIX_2)
+    x = _times(x ^ _shift_right(x, 30), _MIX_1)
+    x = _times(x ^ _shift_right(x, 27), _MIX_2)
     return x ^ _shift_right(x, 31)
 
 
 def _word(k1: Tensor, k2: Tensor, column: Tensor) -> Tensor:
-    x = (column ^ k1) * _signed(_GOLDEN)
-    x = ((x ^ _shift_right(x, 30)) * _signed(_MIX_1)) ^ k2
-    x = (x ^ _shift_right(x, 27)) * _signed(_MIX_2)
+    x = _times(column ^ k1, _GOLDEN)
+    x = _times(x ^ _shift_right(x, 30), _MIX_1) ^ k2
+    x = _times(x ^ _shift_right(x, 27), _MIX_2)
     return x ^ _shift_right(x, 31)
 
 

@@ -55,7 +55,7 @@ def word(k1, k2, column):
 
 @scalar
 def half_unit(z):
-    """The upper 63 bits as a number in (0, 1/2], dense near 0 (down to 2^-64)."""
+    """The upper 62 bits as a number in (0, 1/2], dense near 0 (down to 2^-64)."""
     high = F(I(z >> U(33))) * F(2.0**-32)
     low = (F(I((z >> U(2)) & U(0x7FFFFFFF))) + F(0.5)) * F(2.0**-63)
     return high + low
@@ -111,7 +111,7 @@ def logistic_32(z):
 
 @scalar
 def uniform_32(z):
-    """Uniform in (0, 1): 64 bits near 0, never 0 and never 1."""
+    """Uniform in (0, 1): 62 bits near 0, never 0 and never 1."""
     high = F(I(z >> U(33))) * F(2.0**-31)
     low = (F(I((z >> U(2)) & U(0x7FFFFFFF))) + F(0.5)) * F(2.0**-62)
     u = high + low
@@ -143,8 +143,10 @@ def normal_32(z, z2):
 
 @scalar
 def half_unit_64(z):
-    """As `half_unit`, exact to 53 bits."""
-    return (float(z >> U(1)) + 0.5) * 2.0**-64
+    """As `half_unit`, from the same 62 bits."""
+    high = float(I(z >> U(33))) * 2.0**-32
+    low = (float(I((z >> U(2)) & U(0x7FFFFFFF))) + 0.5) * 2.0**-63
+    return high + low
 
 
 @scalar
@@ -171,7 +173,7 @@ def logistic_64(z):
 @scalar
 def uniform_64(z):
     """As `uniform_32`, 53 bits at the upper end."""
-    return min((float(z >> U(1)) + 0.5) * 2.0**-63, 1.0 - 2.0**-53)
+    return min(2.0 * half_unit_64(z), 1.0 - 2.0**-53)
 
 
 @scalar
