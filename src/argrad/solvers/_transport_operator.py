@@ -134,23 +134,25 @@ def _report(
 
 def _is_feasible(problem: tuple[Any, ...], missed: Tensor) -> bool:
     """Whether some matrix has these sums on these pairs: a linear program, run only after a failure."""
+    import numpy as np
     from scipy.optimize import linprog
     from scipy.sparse import coo_array, vstack
 
-    w, r, c, rows_at_most, _ = (x.cpu() if isinstance(x, Tensor) else x for x in problem)
+    w, r, c = (x.cpu().numpy() for x in problem[:3])
+    rows_at_most = problem[3]
     for b in missed.nonzero()[:, 0].tolist():
-        i, j = (w[b] > -math.inf).nonzero(as_tuple=True)
+        i, j = (w[b] > -math.inf).nonzero()
         if len(i) == 0:
             return False
-        k, one = torch.arange(len(i)), torch.ones(len(i))
+        k, one = np.arange(len(i)), np.ones(len(i))
         by_row = coo_array((one, (i, k)), shape=(w.shape[1], len(i))).tocsr()
         by_column = coo_array((one, (j, k)), shape=(w.shape[2], len(i))).tocsr()
+        sums, limits = vstack([by_row, by_column]), np.concatenate([r[b], c[b]])
         if rows_at_most:
-            found = linprog(-one, A_ub=vstack([by_row, by_column]), b_ub=torch.cat([r[b], c[b]]))
-            feasible = -found.fun >= float(c[b].sum()) * (1 - 1e-9)
+            most = -linprog(-one, A_ub=sums, b_ub=limits).fun
+            feasible = most >= c[b].sum() * (1 - 1e-9)
         else:
-            equal = vstack([by_row, by_column])
-            feasible = linprog(0 * one, A_eq=equal, b_eq=torch.cat([r[b], c[b]])).status != 2
+            feasible = linprog(0 * one, A_eq=sums, b_eq=limits).status != 2
         if not feasible:
             return False
     return True
