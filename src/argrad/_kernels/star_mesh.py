@@ -143,7 +143,7 @@ def differentiate(e, d, small, x, g):
 
 
 @njit(error_model="numpy", cache=True)
-def _bounded(g):
+def bounded(g):
     """Whether every derivative is below `LIMIT` (NaN is not); entries right of the diagonal included."""
     high = 0
     for i in range(g.shape[0]):
@@ -202,7 +202,7 @@ def marginals(start, stop, arcs, single, log_z, out, ok):
         load(w, single, e)
         log_z[n] = eliminate(e, single, d, small, x[0]) + scale
         differentiate(e, d, small, x, g)
-        ok[n] = log_z[n] > -np.inf and _bounded(g)
+        ok[n] = log_z[n] > -np.inf and bounded(g)
         _times(g, w, single, out[n])
     return 0
 
@@ -219,7 +219,7 @@ def hessian_product(start, stop, arcs, directions, single, out, ok):
         load(w, single, e)
         log_z = eliminate(e, single, d, small, x[0])
         differentiate(e, d, small, x, g)
-        ok[n] = log_z > -np.inf and _bounded(g)
+        ok[n] = log_z > -np.inf and bounded(g)
         load(w * directions[n], single, t)
         eliminate_tangent(e, d, small, t, d_dot, x)
         differentiate_tangent(e, d, small, t, d_dot, g, x, s)

@@ -66,10 +66,7 @@ def eliminate(
         single: the root has exactly one child.
     """
     arcs, log_z = normalize(arcs, single)
-    floor = arcs.masked_fill(arcs == -math.inf, LOG_ZERO)
-    nothing = torch.full_like(floor[..., :1, :], LOG_ZERO)
-    roots = [nothing, floor[..., :1, :]] if single else [floor[..., :1, :], nothing]
-    e = torch.cat([*roots, floor[..., 1:, :]], -2)
+    e = _with_both_roots(arcs, single)
     none, singles, stages = torch.zeros_like(log_z, dtype=torch.bool), torch.zeros_like(log_z), []
     for _ in range(arcs.shape[-1]):
         stage, d = _eliminate_last(e)
@@ -77,6 +74,14 @@ def eliminate(
         stages.append(stage)
         e = stage.after
     return log_z.masked_fill(none | (singles != int(single)), -math.inf), stages
+
+
+def _with_both_roots(arcs: Tensor, single: bool) -> Tensor:
+    """Rows 0 and 1 in place of the root's; `single` puts it into row 1. -inf becomes the floor."""
+    arcs = arcs.masked_fill(arcs == -math.inf, LOG_ZERO)
+    root, nothing = arcs[..., :1, :], torch.full_like(arcs[..., :1, :], LOG_ZERO)
+    roots = [nothing, root] if single else [root, nothing]
+    return torch.cat([*roots, arcs[..., 1:, :]], -2)
 
 
 def _eliminate_last(e: Tensor) -> tuple[Stage, Tensor]:
@@ -119,3 +124,15 @@ def _put_back(mu: Tensor, stage: Stage) -> Tensor:
     into = torch.where(small[..., None], row_1.to(p.dtype), by_head + leaf)
     out_of = torch.cat([through.sum(-2), torch.zeros_like(into[..., :1])], -1)
     return torch.cat([torch.cat([direct, into[..., None]], -1), out_of[..., None, :]], -2)
+
+
+def tables(arcs: Float[Tensor, "b m1 m"], single: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What the sampler takes, as logarithms: weights, p and b of each stage in one matrix, `small`, kind."""
+    log_z, stages = eliminate(arcs, single)
+    direct = _with_both_roots(normalize(arcs, single)[0], single)
+    table = torch.zeros_like(direct)
+    for k, stage in enumerate(reversed(stages)):
+        table[:, : k + 2, k], table[:, k + 2, :k] = stage.p, stage.b
+    small = torch.stack([stage.small for stage in reversed(stages)], -1)
+    kind = -(log_z == -math.inf).to(torch.int8)  # LOG or NO_TREE
+    return direct, table, small, kind
