@@ -75,7 +75,7 @@ class Report:
     def table(self) -> str:
         """A table for the terminal."""
         head = ("estimator", "bias", "max |z|", "verdict", "variance", "MSE", "cosine", "evals", "ms")
-        lines = [head]
+        lines: list[tuple[str, ...]] = [head]
         for r in self.rows:
             if r.verdict.startswith("refused"):
                 lines.append((r.name, "", "", r.verdict, "", "", "", "", ""))
@@ -282,7 +282,8 @@ def _row(
 ) -> Row:
     reason = estimator.refusal(q)
     if reason is not None:
-        return Row(name, *(math.nan,) * 2, f"refused: {reason}", *(math.nan,) * 3, 0, math.nan)
+        nan = math.nan
+        return Row(name, nan, nan, f"refused: {reason}", nan, nan, nan, 0, nan)
     grads, evaluations, seconds = replicate_gradients(estimator, f, q, replicates, generator)
     grads, exact = grads.double().flatten(1), exact.double().flatten()
     mean, spread = grads.mean(0), grads.std(0)

@@ -10,11 +10,44 @@ from torch import Tensor, nn
 from argrad._checks import check_tau
 from argrad._errors import InputError
 from argrad._types import Bool, Float, Generator
+from argrad.backward import Backward
 from argrad.gumbel import gumbel_softmax
+from argrad.noise import Noise
+from argrad.perturbed import Perturbed
+from argrad.regularizers import Regularizer
 from argrad.schedules import Constant, Schedule
+from argrad.structures.base import Structure
 
 
-class GumbelSoftmax(nn.Module):
+class _Annealed(nn.Module):
+    """A layer with a temperature schedule, whose step count is part of `state_dict`."""
+
+    steps: Tensor
+
+    def __init__(self, tau: float | Schedule | nn.Module, evaluate: str) -> None:
+        super().__init__()
+        call = type(self).__name__
+        if evaluate not in ("sample", "mode"):
+            raise InputError(f'`{call}(evaluate=...)` must be "sample" or "mode"; got {evaluate!r}.')
+        if isinstance(tau, (int, float)):
+            tau = Constant(float(check_tau(call, tau, torch.Size())))
+        self.schedule, self.evaluate = tau, evaluate
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+
+    @property
+    def tau(self) -> float | Tensor:
+        """The temperature now."""
+        return self.schedule(int(self.steps))
+
+    def step(self) -> None:
+        """Advance the schedule by one."""
+        self.steps += 1
+
+    def _shown_tau(self) -> str:
+        return "" if isinstance(self.schedule, nn.Module) else f"tau={self.schedule}, "
+
+
+class GumbelSoftmax(_Annealed):
     r"""A layer that turns logits into a relaxed (or straight-through) one-hot sample.
 
     In training the temperature follows the schedule; call `step()` once an optimiser step to advance
@@ -38,8 +71,6 @@ class GumbelSoftmax(nn.Module):
     References: [jang2017].
     """
 
-    steps: Tensor
-
     def __init__(
         self,
         tau: float | Schedule | nn.Module = 1.0,
@@ -59,15 +90,6 @@ class GumbelSoftmax(nn.Module):
         self.hard, self.dim, self.evaluate = hard, dim, evaluate
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
 
-    @property
-    def tau(self) -> float | Tensor:
-        """The temperature now."""
-        return self.schedule(int(self.steps))
-
-    def step(self) -> None:
-        """Advance the schedule by one."""
-        self.steps += 1
-
     def forward(
         self,
         logits: Float[Tensor, "*shape"],
@@ -86,5 +108,69 @@ class GumbelSoftmax(nn.Module):
 
     def extra_repr(self) -> str:
         """Settings that are not submodules."""
-        shown = "" if isinstance(self.schedule, nn.Module) else f"tau={self.schedule}, "
-        return f"{shown}hard={self.hard}, dim={self.dim}, evaluate={self.evaluate!r}"
+        return f"{self._shown_tau()}hard={self.hard}, dim={self.dim}, evaluate={self.evaluate!r}"
+
+
+class StochasticSoftmax(_Annealed):
+    r"""A layer that turns scores into a random, relaxed object of any structure.
+
+    structure x noise x regularizer x backward: `Perturbed(structure, scores, noise).rsample(tau, ...)`
+    with a temperature schedule that the layer keeps. In evaluation the output is hard: a fresh
+    sample, or the arg max of the scores.
+
+    Args:
+        structure: the set Z, e.g. `argrad.SpanningTree()`.
+        tau: a temperature, or a schedule from `argrad.schedules`.
+        noise: None is the structure's natural noise.
+        noise_scale: size of the noise.
+        regularizer: None is the structure's default.
+        backward: None is `Implicit()`.
+        hard: straight-through in training.
+        evaluate: what `eval()` returns: a hard `"sample"` or the `"mode"`.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> layer = ag.nn.StochasticSoftmax(ag.Subset(2), tau=0.5, hard=True)
+        >>> layer(torch.zeros(3, 5)).sum(-1)
+        tensor([2., 2., 2.])
+
+    References: [paulus2020].
+    """
+
+    def __init__(
+        self,
+        structure: Structure,
+        *,
+        tau: float | Schedule | nn.Module = 1.0,
+        noise: Noise | None = None,
+        noise_scale: float = 1.0,
+        regularizer: Regularizer | None = None,
+        backward: Backward | None = None,
+        hard: bool = False,
+        evaluate: Literal["sample", "mode"] = "sample",
+    ) -> None:
+        super().__init__(tau, evaluate)
+        self.structure, self.noise, self.noise_scale = structure, noise, noise_scale
+        self.regularizer, self.backward_rule, self.hard = regularizer, backward, hard
+
+    def forward(
+        self,
+        scores: Float[Tensor, "..."],
+        mask: Bool[Tensor, "..."] | None = None,
+        generator: Generator = None,
+    ) -> Float[Tensor, "..."]:
+        """Sample; the shape of `scores`."""
+        q = Perturbed(self.structure, scores, noise=self.noise, noise_scale=self.noise_scale, mask=mask)
+        if not self.training:
+            return q.mode if self.evaluate == "mode" else q.sample(generator=generator)
+        return q.rsample(
+            tau=self.tau,
+            hard=self.hard,
+            regularizer=self.regularizer,
+            backward=self.backward_rule,
+            generator=generator,
+        )
+
+    def extra_repr(self) -> str:
+        """Settings that are not submodules."""
+        return f"{self.structure!r}, {self._shown_tau()}hard={self.hard}, evaluate={self.evaluate!r}"

@@ -2,7 +2,7 @@ r"""Directed trees away from a root."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,11 +11,11 @@ from torch import Tensor
 
 from argrad._checks import check_count, check_square_event, fail
 from argrad._types import Generator, Shape, Tau
-from argrad.regularizers import ExponentialFamily, Regularizer
+from argrad.regularizers import ExponentialFamily
 from argrad.solvers.arborescence import arborescence_argmax
 from argrad.solvers.matrix_tree import arborescence_log_partition, arborescence_marginals
 from argrad.solvers.tree_sampling import arborescence_sample
-from argrad.structures.base import Solver, Structure, is_binary
+from argrad.structures.base import Relaxations, Structure, is_binary
 
 
 @dataclass(frozen=True)
@@ -104,9 +104,7 @@ class Arborescence(Structure):
     def _check_allowed(self, call: str, scores: Tensor) -> None:
         """Checked by the solvers, which know whether a tree is left."""
 
-    def _relaxations(
-        self, tau: Tau
-    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
+    def _relaxations(self, tau: Tau) -> Relaxations:
         return {ExponentialFamily: self._family(tau)}
 
     def _log_partition(self, scores: Tensor) -> Tensor:

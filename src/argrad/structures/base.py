@@ -35,6 +35,8 @@ from argrad.noise import Gumbel, Noise
 from argrad.regularizers import ExponentialFamily, Regularizer
 
 Solver = Callable[[Tensor], Tensor]
+Solvers = tuple[Solver, Solver | None]
+Relaxations = Mapping[type[Regularizer], Callable[..., Solvers]]
 
 
 class Structure(ABC):
@@ -74,12 +76,10 @@ class Structure(ABC):
     natural_noise: ClassVar[Noise] = Gumbel()
     default_regularizer: ClassVar[Regularizer] = ExponentialFamily()
 
-    def _relaxations(
-        self, tau: Tau
-    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
+    def _relaxations(self, tau: Tau) -> Relaxations:
         """Regularizer class -> function of the regularizer that gives (implicit, unrolled) solvers.
 
-        The solvers take scores that are *not yet divided* by `tau`.
+        The solvers take scores that are *not yet divided* by `tau`; None where nothing can be unrolled.
         """
         return {}
 
@@ -120,7 +120,7 @@ class Structure(ABC):
 
     # ==== do not touch ============================================================================
 
-    def _family(self, tau: Tau) -> Callable[[Regularizer], tuple[Solver, Solver]]:
+    def _family(self, tau: Tau) -> Callable[[Regularizer], Solvers]:
         """The maker for `ExponentialFamily`: marginals, and the same by automatic differentiation."""
 
         def unrolled(scores: Tensor) -> Tensor:
@@ -208,6 +208,11 @@ class Structure(ABC):
         if backward is None or isinstance(backward, Implicit):
             return implicit(clean).to(scores.dtype)
         if isinstance(backward, Unrolled):
+            if unrolled is None:
+                raise UnsupportedError(
+                    f"`{self.name}.relax(backward=Unrolled())` with {regularizer!r} has no steps to unroll: its "
+                    "solver is not made of differentiable operations. Use `Implicit()` or `FiniteDifference()`."
+                )
             return unrolled(clean).to(scores.dtype)
         if isinstance(backward, FiniteDifference):
             return finite_difference(implicit, clean, backward.eps, self.event_dims).to(scores.dtype)

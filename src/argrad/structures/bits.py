@@ -2,7 +2,7 @@ r"""n independent bits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from argrad import random
 from argrad._types import Generator, Shape, Tau
 from argrad.noise import Logistic, Noise
 from argrad.regularizers import BinaryEntropy, Euclidean, ExponentialFamily, Regularizer
-from argrad.structures.base import Solver, Structure, divided, is_binary
+from argrad.structures.base import Relaxations, Solver, Solvers, Structure, divided, is_binary
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,8 @@ class Bits(Structure):
         n = event_shape[-1]
         return ((torch.arange(2**n)[:, None] >> torch.arange(n - 1, -1, -1)) & 1).float()
 
-    def _relaxations(
-        self, tau: Tau
-    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
-        def both(solve: Solver) -> Callable[[Regularizer], tuple[Solver, Solver]]:
+    def _relaxations(self, tau: Tau) -> Relaxations:
+        def both(solve: Solver) -> Callable[[Regularizer], Solvers]:
             return lambda _: (divided(solve, tau), divided(solve, tau))
 
         return {

@@ -3,7 +3,7 @@ r"""Tags along a line."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,9 +12,9 @@ from torch import Tensor
 
 from argrad._checks import fail
 from argrad._types import Float, Generator, Int, Shape, Tau
-from argrad.regularizers import ExponentialFamily, Regularizer
+from argrad.regularizers import ExponentialFamily
 from argrad.solvers import chain as solver
-from argrad.structures.base import Solver, Structure, is_binary
+from argrad.structures.base import Relaxations, Structure, is_binary
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,7 @@ class Chain(Structure):
     def _check_allowed(self, call: str, scores: Tensor) -> None:
         solver.check_feasible(call, scores)
 
-    def _relaxations(
-        self, tau: Tau
-    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
+    def _relaxations(self, tau: Tau) -> Relaxations:
         return {ExponentialFamily: self._family(tau)}
 
     def _log_partition(self, scores: Tensor) -> Tensor:

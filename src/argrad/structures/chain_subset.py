@@ -2,7 +2,7 @@ r"""k of n along a line, with scores for neighbours."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,9 +12,9 @@ from torch import Tensor
 from argrad._checks import check_count, fail
 from argrad._errors import InputTypeError
 from argrad._types import Generator, Shape, Tau
-from argrad.regularizers import ExponentialFamily, Regularizer
+from argrad.regularizers import ExponentialFamily
 from argrad.solvers import chain_subset as solver
-from argrad.structures.base import Solver, Structure, is_binary
+from argrad.structures.base import Relaxations, Structure, is_binary
 from argrad.structures.subset import Subset
 
 
@@ -87,9 +87,7 @@ class ChainSubset(Structure):
     def _check_allowed(self, call: str, scores: Tensor) -> None:
         solver.check_feasible(call, scores, self.k)
 
-    def _relaxations(
-        self, tau: Tau
-    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
+    def _relaxations(self, tau: Tau) -> Relaxations:
         return {ExponentialFamily: self._family(tau)}
 
     def _log_partition(self, scores: Tensor) -> Tensor:

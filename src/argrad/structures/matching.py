@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from argrad._types import Shape, Tau
-from argrad.regularizers import Entropy, Regularizer
+from argrad.regularizers import Entropy, Euclidean, Regularizer
 from argrad.solvers.assignment import assignment
-from argrad.solvers.matching import matching_entropic, matching_entropic_unrolled
-from argrad.structures.base import Solver, Structure, divided, is_binary
+from argrad.solvers.matching import entropic_matching, euclidean_matching
+from argrad.structures.base import Relaxations, Solvers, Structure, divided, is_binary
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Matching(Structure):
     r"""Pairs between n places and m items, each used at most once: $z \in \{0,1\}^{n \times m}$.
 
     A full matching has $\min(n, m)$ pairs. With `partial=True` any number of pairs is allowed, so that
-    a pair with a negative score stays out. The relaxation is entropic (Sinkhorn with slack).
+    a pair with a negative score stays out. `Entropy` (default) and `Euclidean` relaxations.
 
     Args:
         partial: allow unmatched places and items on both sides.
@@ -75,13 +75,8 @@ class Matching(Structure):
                     found.append(z)
         return torch.stack(found)
 
-    def _relaxations(
-        self, tau: Tau
-    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
-        def entropic(_: Regularizer) -> tuple[Solver, Solver]:
-            return (
-                divided(lambda x: matching_entropic(x, partial=self.partial), tau),
-                divided(lambda x: matching_entropic_unrolled(x, partial=self.partial), tau),
-            )
+    def _relaxations(self, tau: Tau) -> Relaxations:
+        def of(solve: Callable[..., Tensor]) -> Callable[..., Solvers]:
+            return lambda _: (divided(lambda x: solve(x, partial=self.partial), tau), None)
 
-        return {Entropy: entropic}
+        return {Entropy: of(entropic_matching), Euclidean: of(euclidean_matching)}

@@ -2,7 +2,6 @@ r"""One of n."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -23,7 +22,7 @@ from argrad.regularizers import (
 )
 from argrad.solvers.capped_simplex import capped_binary_entropy, capped_binary_entropy_unrolled
 from argrad.solvers.simplex import entmax, entmax_unrolled, sparsemax, sparsemax_unrolled
-from argrad.structures.base import Solver, Structure, divided, is_binary
+from argrad.structures.base import Relaxations, Solver, Solvers, Structure, divided, is_binary
 
 
 @dataclass(frozen=True)
@@ -70,16 +69,14 @@ class OneHot(Structure):
     def _check_allowed(self, call: str, scores: Tensor) -> None:
         check_any_allowed(call, scores)
 
-    def _relaxations(
-        self, tau: Tau
-    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
-        def both(implicit: Solver, unrolled: Solver) -> tuple[Solver, Solver]:
+    def _relaxations(self, tau: Tau) -> Relaxations:
+        def both(implicit: Solver, unrolled: Solver) -> Solvers:
             return divided(implicit, tau), divided(unrolled, tau)
 
-        def softmax(_: Regularizer) -> tuple[Solver, Solver]:
+        def softmax(_: Regularizer) -> Solvers:
             return both(lambda x: x.softmax(-1), lambda x: x.softmax(-1))
 
-        def tsallis(f: Tsallis) -> tuple[Solver, Solver]:
+        def tsallis(f: Tsallis) -> Solvers:
             return both(lambda x: entmax(x, f.alpha), lambda x: entmax_unrolled(x, f.alpha))
 
         return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,9 +15,9 @@ from argrad._checks import check_square_event
 from argrad._types import Shape, Tau
 from argrad.regularizers import Entropy, Euclidean, Regularizer
 from argrad.solvers.assignment import assignment
-from argrad.solvers.birkhoff import birkhoff_projection, birkhoff_projection_unrolled
+from argrad.solvers.birkhoff import birkhoff_projection
 from argrad.solvers.sinkhorn import sinkhorn, sinkhorn_unrolled
-from argrad.structures.base import Solver, Structure, divided, is_binary
+from argrad.structures.base import Relaxations, Structure, divided, is_binary
 
 _HARD = (
     "the sum over permutations is the permanent of exp(scores), which is #P-hard to compute. Use "
@@ -77,13 +77,8 @@ class Permutation(Structure):
         n = event_shape[-1]
         return torch.eye(n)[torch.tensor(list(itertools.permutations(range(n))))]
 
-    def _relaxations(
-        self, tau: Tau
-    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
-        def both(implicit: Solver, unrolled: Solver) -> Callable[..., tuple[Solver, Solver]]:
-            return lambda _: (divided(implicit, tau), divided(unrolled, tau))
-
+    def _relaxations(self, tau: Tau) -> Relaxations:
         return {
-            Entropy: both(sinkhorn, sinkhorn_unrolled),
-            Euclidean: both(birkhoff_projection, birkhoff_projection_unrolled),
+            Entropy: lambda _: (divided(sinkhorn, tau), divided(sinkhorn_unrolled, tau)),
+            Euclidean: lambda _: (divided(birkhoff_projection, tau), None),
         }

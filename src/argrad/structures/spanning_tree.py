@@ -2,7 +2,7 @@ r"""Undirected trees that span n nodes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from argrad._checks import check_square_event
 from argrad._types import Generator, Shape, Tau
 from argrad.noise import Noise
-from argrad.regularizers import ExponentialFamily, Regularizer
+from argrad.regularizers import ExponentialFamily
 from argrad.solvers.matrix_tree import spanning_tree_log_partition, spanning_tree_marginals
 from argrad.solvers.spanning_tree import spanning_tree_argmax
 from argrad.solvers.tree_sampling import spanning_tree_sample
 from argrad.structures.arborescence import Arborescence, all_reached
-from argrad.structures.base import Solver, Structure, is_binary
+from argrad.structures.base import Relaxations, Structure, is_binary
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,7 @@ class SpanningTree(Structure):
     def _check_allowed(self, call: str, scores: Tensor) -> None:
         """Checked by the solvers, which know whether a tree is left."""
 
-    def _relaxations(
-        self, tau: Tau
-    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
+    def _relaxations(self, tau: Tau) -> Relaxations:
         return {ExponentialFamily: self._family(tau)}
 
     def _log_partition(self, scores: Tensor) -> Tensor:

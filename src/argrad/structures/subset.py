@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -25,7 +24,7 @@ from argrad.regularizers import (
 )
 from argrad.solvers import capped_simplex as capped
 from argrad.solvers.subset import subset_log_partition, subset_marginals, subset_sample
-from argrad.structures.base import Solver, Structure, divided, is_binary
+from argrad.structures.base import Relaxations, Solvers, Structure, divided, is_binary
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +79,7 @@ class Subset(Structure):
         return hash((Subset, self.k if isinstance(self.k, int) else id(self.k), self.at_most))
 
     def _argmax(self, scores: Tensor) -> Tensor:
-        order = torch.sort(scores, -1, descending=True, stable=True).indices
+        order = torch.sort(scores, dim=-1, descending=True, stable=True).indices
         rank = torch.arange(scores.shape[-1], device=scores.device).expand(scores.shape)
         chosen = (rank < self._column(scores)).to(scores.dtype)
         z = torch.zeros_like(scores).scatter_(-1, order, chosen)
@@ -118,18 +117,16 @@ class Subset(Structure):
                 f"row {row} allows {int(allowed.reshape(-1)[row])}. Lower k, or allow more items."
             )
 
-    def _relaxations(
-        self, tau: Tau
-    ) -> Mapping[type[Regularizer], Callable[..., tuple[Solver, Solver]]]:
-        def both(name: str, *extra: float) -> tuple[Solver, Solver]:
+    def _relaxations(self, tau: Tau) -> Relaxations:
+        def both(name: str, *extra: float) -> Solvers:
             run = [getattr(capped, name), getattr(capped, f"{name}_unrolled")]
             implicit, unrolled = (
                 divided(lambda x, f=f: f(x, self.k, *extra, at_most=self.at_most), tau) for f in run
             )
             return implicit, unrolled
 
-        def successive(_: Regularizer) -> tuple[Solver, Solver]:
-            return (lambda x: self._successive(x, tau),) * 2
+        def successive(_: Regularizer) -> Solvers:
+            return lambda x: self._successive(x, tau), lambda x: self._successive(x, tau)
 
         return {
             ExponentialFamily: self._family(tau),

@@ -1,0 +1,339 @@
+"""The contract of DESIGN.md section 6 for every structure, from the list in cases.py."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+
+import argrad as ag
+import pytest
+import torch
+from argrad.testing import assert_frequencies, assert_mean
+from cases import STRUCTURES, StructureCase
+from torch import Tensor
+
+CASES = pytest.mark.parametrize("case", STRUCTURES, ids=lambda c: c.name)
+WITH_PARTITION = [c for c in STRUCTURES if c.structure.has_log_partition]
+PARTITION = pytest.mark.parametrize("case", WITH_PARTITION, ids=lambda c: c.name)
+RELAXATIONS = [
+    pytest.param(c, r, id=f"{c.name}-{type(r).__name__}")
+    for c in STRUCTURES
+    for r in c.regularizers
+    if not isinstance(r, ag.SuccessiveSoftmax)
+]
+RELAXED = pytest.mark.parametrize(("case", "regularizer"), RELAXATIONS)
+
+
+def make_scores(case: StructureCase, *batch: int, scale: float = 1.0, seed: int = 0) -> Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return scale * torch.randn(*batch, *case.event, dtype=torch.float64, generator=g)
+
+
+def total_scores(case: StructureCase, scores: Tensor) -> tuple[Tensor, Tensor]:
+    """All vertices and their scores, `(count, *batch)`."""
+    z = case.structure.enumerate(case.event, dtype=torch.float64)
+    dims = tuple(range(-len(case.event), 0))
+    spread = z.reshape(len(z), *(1,) * (scores.dim() - len(case.event)), *case.event)
+    terms = torch.where(spread == 0, 0.0, torch.where(spread == 0, 0.0, scores) * spread)
+    return z, terms.sum(dims) * case.structure.inner_weight
+
+
+@CASES
+def test_enumeration_is_the_set(case):
+    z = case.structure.enumerate(case.event)
+    assert len(z) == case.structure.count(case.event) == len({tuple(v.flatten().tolist()) for v in z})
+    assert bool(case.structure.contains(z).all())
+    flipped = z.clone()
+    flipped.view(len(z), -1)[:, case.flip] = 1 - flipped.view(len(z), -1)[:, case.flip]
+    if not isinstance(case.structure, ag.Bits) and not case.flip_stays:
+        assert not bool(case.structure.contains(flipped).any())
+    assert not bool(case.structure.contains(0.5 * torch.ones(case.event)).any())
+
+
+@CASES
+def test_argmax_is_the_best_vertex(case):
+    scores = make_scores(case, 3, 4)
+    best = case.structure.argmax(scores)
+    assert bool(case.structure.contains(best).all())
+    _, totals = total_scores(case, scores)
+    own = case.structure._inner(scores, best)
+    # 1e-12: sums of a few terms of size 1
+    torch.testing.assert_close(own, totals.amax(0), atol=1e-12, rtol=0)
+
+
+@PARTITION
+def test_log_partition_marginals_entropy_log_prob_by_enumeration(case):
+    scores = make_scores(case, 2, 3, scale=2.0).requires_grad_()
+    z, totals = total_scores(case, scores)
+    log_z = totals.logsumexp(0)
+    p = (totals - log_z).exp()
+    tight = {"atol": 1e-10, "rtol": 1e-10}  # float64, a few hundred terms
+    torch.testing.assert_close(case.structure.log_partition(scores), log_z, **tight)
+    mean = torch.einsum("cb,ce->be", p.flatten(1), z.flatten(1)).reshape(scores.shape)
+    torch.testing.assert_close(case.structure.marginals(scores), mean, **tight)
+    entropy = -(p * p.log()).sum(0)
+    torch.testing.assert_close(case.structure.entropy(scores), entropy, atol=1e-9, rtol=1e-9)
+    spread = z.reshape(len(z), 1, 1, *case.event).expand(len(z), 2, 3, *case.event)
+    torch.testing.assert_close(case.structure.log_prob(spread, scores), totals - log_z, **tight)
+    (grad,) = torch.autograd.grad(case.structure.log_partition(scores).sum(), scores)
+    torch.testing.assert_close(grad / case.structure.inner_weight, mean, **tight)
+    (by_sum,) = torch.autograd.grad(log_z.sum(), scores)
+    torch.testing.assert_close(grad, by_sum, **tight)
+
+
+@PARTITION
+def test_gradients_are_derivatives(case):
+    scores = make_scores(case, 2).requires_grad_()
+    assert torch.autograd.gradcheck(case.structure.log_partition, (scores,))
+    assert torch.autograd.gradgradcheck(case.structure.log_partition, (scores,))
+    assert torch.autograd.gradcheck(case.structure.marginals, (scores,))
+    assert torch.autograd.gradgradcheck(case.structure.marginals, (scores,))
+
+
+@RELAXED
+def test_relaxation_is_inside_and_optimal(case, regularizer):
+    scores = make_scores(case, 4)
+    structure, tau = case.structure, 0.7
+    soft = structure.relax(scores, tau, regularizer=regularizer)
+    assert soft.shape == scores.shape
+    z = structure.enumerate(case.event, dtype=torch.float64)
+    # inside the hull: no vertex direction separates it (support function at random directions)
+    for seed in range(20):
+        direction = make_scores(case, seed=100 + seed)
+        _, totals = total_scores(case, direction)
+        assert bool((structure._inner(direction, soft) <= totals.max() + 1e-6).all())
+    # optimal: no step towards a vertex (or between two) improves the objective
+    family = isinstance(regularizer, ag.ExponentialFamily)
+    if family:
+        reference = structure.marginals(scores / tau)
+        torch.testing.assert_close(soft, reference, atol=1e-9, rtol=1e-9)
+        return
+
+    def objective(point: Tensor) -> Tensor:
+        return structure._inner(scores, point) - tau * structure._regularizer_value(regularizer, point)
+
+    best = objective(soft)
+    for vertex in z[:: max(len(z) // 25, 1)]:
+        for step in (1e-4, 1e-2, 0.3):
+            moved = (1 - step) * soft + step * vertex
+            assert bool((objective(moved) <= best + 1e-7).all())
+
+
+@RELAXED
+def test_temperature_limits(case, regularizer):
+    scores = make_scores(case, 5)
+    structure = case.structure
+    cold = structure.relax(scores, 1e-3, regularizer=regularizer)
+    torch.testing.assert_close(cold, structure.argmax(scores), atol=1e-6, rtol=0)
+    hot = structure.relax(scores, 1e5, regularizer=regularizer)
+    centre = structure.relax(torch.zeros_like(scores), regularizer=regularizer)
+    # the relaxed point moves by at most O(scores / tau) from the centre
+    torch.testing.assert_close(hot, centre, atol=1e-3, rtol=0)
+    float32 = structure.relax(scores.float(), 0.5, regularizer=regularizer)
+    exact = structure.relax(scores.float().double(), 0.5, regularizer=regularizer)
+    torch.testing.assert_close(float32.double(), exact, atol=2e-5, rtol=0)  # float32 rounding
+
+
+@RELAXED
+def test_relaxation_gradients_agree(case, regularizer):
+    scores = make_scores(case, 2, seed=3).requires_grad_()
+    structure = case.structure
+
+    def solve(x: Tensor, backward: ag.Backward | None = None) -> Tensor:
+        return structure.relax(x, 0.8, regularizer=regularizer, backward=backward)
+
+    assert torch.autograd.gradcheck(solve, (scores,), atol=1e-5)
+    weights = make_scores(case, 2, seed=4)
+    exact, *others = (
+        torch.autograd.grad((solve(scores, rule) * weights).sum(), scores)[0]
+        for rule in (ag.Implicit(), ag.Unrolled(), ag.FiniteDifference(1e-4))
+    )
+    for rule, other in zip(("unrolled", "finite difference"), others, strict=True):
+        # unrolled Sinkhorn stops after a fixed number of iterations; differences are O(eps^2)
+        torch.testing.assert_close(other, exact, atol=2e-3, rtol=2e-3, msg=lambda m, rule=rule: f"{rule}: {m}")
+
+
+@RELAXED
+def test_masked_relaxation_is_removal(case, regularizer):
+    scores = make_scores(case, 3)
+    mask = case.mask
+    soft = case.structure.relax(scores, 0.7, regularizer=regularizer, mask=mask)
+    assert bool((soft[..., ~mask] == 0).all())
+    x = scores.clone().requires_grad_()
+    (grad,) = torch.autograd.grad(
+        (case.structure.relax(x, 0.7, regularizer=regularizer, mask=mask) ** 2).sum(), x
+    )
+    assert bool((grad[..., ~mask] == 0).all())
+    assert bool(torch.isfinite(grad).all())
+
+
+@PARTITION
+def test_masks_remove_vertices(case):
+    scores, mask = make_scores(case, 3), case.mask
+    z, totals = total_scores(case, scores.masked_fill(~mask, -math.inf))
+    keep = ~((z != 0) & ~mask).flatten(1).any(-1)
+    log_z = totals[keep].logsumexp(0)
+    torch.testing.assert_close(case.structure.log_partition(scores, mask=mask), log_z, atol=1e-9, rtol=1e-9)
+    p = (totals[keep] - log_z).exp()
+    mean = torch.einsum("cb,ce->be", p, z[keep].flatten(1)).reshape(scores.shape)
+    torch.testing.assert_close(case.structure.marginals(scores, mask=mask), mean, atol=1e-9, rtol=1e-9)
+    entropy = -(p * p.log()).sum(0)
+    torch.testing.assert_close(case.structure.entropy(scores, mask=mask), entropy, atol=1e-8, rtol=1e-8)
+    best = case.structure.argmax(scores, mask=mask)
+    assert not bool(((best != 0) & ~mask).any())
+
+
+@CASES
+def test_batches_dtypes_and_empty_batches(case):
+    scores = make_scores(case, 2, 3)
+    structure = case.structure
+    single = torch.stack([torch.stack([structure.argmax(s) for s in row]) for row in scores])
+    assert torch.equal(structure.argmax(scores), single)
+    assert structure.argmax(torch.zeros(0, *case.event)).shape == (0, *case.event)
+    for regularizer in case.regularizers:
+        soft = structure.relax(scores, 0.6, regularizer=regularizer)
+        alone = structure.relax(scores[1, 2], 0.6, regularizer=regularizer)
+        torch.testing.assert_close(soft[1, 2], alone, atol=1e-8, rtol=1e-8)
+        assert structure.relax(torch.zeros(0, *case.event), regularizer=regularizer).shape == (0, *case.event)
+        for dtype in (torch.bfloat16, torch.float16):
+            half = structure.relax(scores.to(dtype), 0.6, regularizer=regularizer)
+            assert half.dtype == dtype
+            assert bool(torch.isfinite(half).all())
+        taus = torch.tensor([0.3, 1.0, 2.0], dtype=torch.float64)
+        by_row = structure.relax(scores, taus, regularizer=regularizer)
+        for i, tau in enumerate(taus.tolist()):
+            one = structure.relax(scores[:, i], tau, regularizer=regularizer)
+            torch.testing.assert_close(by_row[:, i], one, atol=1e-8, rtol=1e-8)
+
+
+@PARTITION
+@pytest.mark.statistical
+def test_sampler_has_the_gibbs_law(case):
+    scores = make_scores(case, 2)
+    z = case.structure.sample(scores, (20_000,), generator=torch.Generator().manual_seed(1))
+    assert z.shape == (20_000, 2, *case.event)
+    vertices, totals = total_scores(case, scores)
+    for item in range(2):
+        same = torch.cdist(z[:, item].flatten(1), vertices.flatten(1), p=1) < 0.5
+        assert bool((same.sum(1) == 1).all())
+        assert_frequencies(same.sum(0), totals[:, item].softmax(0))
+    again = case.structure.sample(scores, (20_000,), generator=torch.Generator().manual_seed(1))
+    assert torch.equal(z, again)
+
+
+@CASES
+def test_perturbed_draws_and_straight_through(case):
+    scores = make_scores(case, 3).requires_grad_()
+    q = ag.Perturbed(case.structure, scores)
+    g = torch.Generator().manual_seed(0)
+    draw = q.draw((5,), tau=0.5, generator=g)
+    assert draw.hard.shape == draw.soft.shape == (5, 3, *case.event)
+    assert bool(case.structure.contains(draw.hard).all())
+    assert torch.equal(case.structure.argmax(draw.perturbed), draw.hard)
+    hard = q.rsample((5,), tau=0.5, hard=True, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(hard, draw.hard)  # bitwise a vertex
+    (grad,) = torch.autograd.grad((hard * make_scores(case, seed=9)).sum(), scores)
+    assert bool(torch.isfinite(grad).all())
+    assert bool((grad != 0).any())
+    before = torch.get_rng_state()
+    q.sample((2,), generator=torch.Generator().manual_seed(3))
+    assert torch.equal(before, torch.get_rng_state())
+
+
+@CASES
+def test_objects_are_values(case):
+    structure = case.structure
+    assert pickle.loads(pickle.dumps(structure)) == structure
+    assert copy.deepcopy(structure) == structure
+    assert hash(structure) == hash(copy.copy(structure))
+    assert eval(repr(structure), vars(ag) | {n: getattr(ag, n) for n in ag.__all__}) == structure
+
+
+@CASES
+def test_bad_scores_get_a_sentence(case):
+    structure = case.structure
+    nan = torch.full(case.event, math.nan)
+    with pytest.raises(ag.InputError, match="NaN or \\+inf"):
+        structure.argmax(nan)
+    with pytest.raises(ag.InputTypeError, match="floating point"):
+        structure.argmax(torch.zeros(case.event, dtype=torch.int64))
+    with pytest.raises(ag.InputError, match="at least"):
+        structure.argmax(torch.tensor(1.0))
+    if not isinstance(structure, ag.Bits) and not getattr(structure, "partial", False) and case.can_be_infeasible:
+        with pytest.raises(ag.InputError):
+            structure.argmax(torch.zeros(case.event), mask=torch.zeros(case.event, dtype=torch.bool))
+    with pytest.raises(ag.InputError, match="positive"):
+        structure.relax(torch.zeros(case.event), 0.0)
+    with pytest.raises(ag.UnsupportedError, match="It solves"):
+        structure.relax(torch.zeros(case.event), regularizer=_Unknown())
+
+
+class _Unknown(ag.Regularizer):
+    pass
+
+
+@PARTITION
+def test_vmap_is_a_loop_and_compile_is_eager(case):
+    scores = make_scores(case, 3)
+    structure = case.structure
+    functions = [structure.log_partition, structure.marginals]
+    functions += [lambda x, r=r: structure.relax(x, 0.7, regularizer=r) for r in case.regularizers]
+    for function in functions:
+        loop = torch.stack([function(s) for s in scores])
+        torch.testing.assert_close(torch.vmap(function)(scores), loop, atol=1e-7, rtol=1e-7)
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")(scores)
+        torch.testing.assert_close(compiled, function(scores), atol=1e-7, rtol=1e-7)
+        torch._dynamo.reset()
+
+
+@PARTITION
+def test_gibbs_distribution(case):
+    scores = make_scores(case, 2, 3).requires_grad_()
+    q = ag.Gibbs(case.structure, scores)
+    assert q.batch_shape == (2, 3)
+    assert q.event_shape == case.event
+    p = ag.Gibbs(case.structure, make_scores(case, 2, 3, seed=5))
+    z = q.enumerate_support()
+    log_q, log_p = q.log_prob(z), p.log_prob(z)
+    torch.testing.assert_close(log_q.logsumexp(0), torch.zeros(2, 3, dtype=torch.float64), atol=1e-9, rtol=0)
+    kl = (log_q.exp() * (log_q - log_p)).sum(0)
+    torch.testing.assert_close(torch.distributions.kl_divergence(q, p), kl, atol=1e-9, rtol=1e-8)
+    joint = q.independent(1)
+    assert joint.batch_shape == (2,)
+    torch.testing.assert_close(joint.entropy(), q.entropy().sum(-1))
+    torch.testing.assert_close(joint.log_prob(z), log_q.sum(-1))
+    torch.testing.assert_close(q.expand((4, 2, 3)).entropy()[1], q.entropy())
+
+
+@PARTITION
+@pytest.mark.parametrize("noise", ["natural"])
+@pytest.mark.statistical
+def test_trace_score_is_unbiased(case, noise):
+    """The mean of f(z) grad log p(trace) is the gradient of E f, by two independent routes."""
+    scores = make_scores(case).requires_grad_()
+    q = ag.Perturbed(case.structure, scores)
+    weights = make_scores(case, seed=11)
+    many = q.expand((40_000,))
+    leaf = many.scores.detach().clone().requires_grad_()
+    trace = many.with_scores(leaf).trace(generator=torch.Generator().manual_seed(2))
+    cost = (trace.hard * weights).flatten(1).sum(-1)
+    (score,) = torch.autograd.grad(trace.log_prob.sum(), leaf)
+    # the score has mean zero, and a constant cost has gradient zero
+    assert_mean(score.flatten(1), 0.0)
+    gradient = score * (cost - cost.mean()).reshape(-1, *(1,) * len(case.event))
+    step = 0.05
+    for direction_seed in range(2):
+        d = make_scores(case, seed=20 + direction_seed)
+        d = d / d.norm()
+        plus, minus = (
+            (ag.Perturbed(case.structure, (scores + s * step * d).detach()).sample(
+                (40_000,), generator=torch.Generator().manual_seed(3)) * weights).flatten(1).sum(-1)
+            for s in (1, -1)
+        )  # common random numbers
+        finite = (plus - minus) / (2 * step)
+        own = (gradient * d).flatten(1).sum(-1)
+        n = len(own)
+        z = (own.mean() - finite.mean()) / ((own.var() + finite.var()) / n).sqrt()
+        # the finite difference itself is off by O(step^2), far below its standard error here
+        assert abs(z.item()) < 5.5
