@@ -6,12 +6,13 @@ import copy
 import math
 import pickle
 
-import argrad as ag
 import pytest
 import torch
-from argrad.testing import assert_frequencies, assert_mean
-from cases import STRUCTURES, StructureCase
 from torch import Tensor
+
+import argrad as ag
+from argrad.testing import assert_frequencies, assert_mean
+from structure_cases import STRUCTURES, StructureCase
 
 CASES = pytest.mark.parametrize("case", STRUCTURES, ids=lambda c: c.name)
 WITH_PARTITION = [c for c in STRUCTURES if c.structure.has_log_partition]
@@ -151,7 +152,9 @@ def test_relaxation_gradients_agree(case, regularizer):
     )
     for rule, other in zip(("unrolled", "finite difference"), others, strict=True):
         # unrolled Sinkhorn stops after a fixed number of iterations; differences are O(eps^2)
-        torch.testing.assert_close(other, exact, atol=2e-3, rtol=2e-3, msg=lambda m, rule=rule: f"{rule}: {m}")
+        torch.testing.assert_close(
+            other, exact, atol=2e-3, rtol=2e-3, msg=lambda m, rule=rule: f"{rule}: {m}"
+        )
 
 
 @RELAXED
@@ -174,7 +177,9 @@ def test_masks_remove_vertices(case):
     z, totals = total_scores(case, scores.masked_fill(~mask, -math.inf))
     keep = ~((z != 0) & ~mask).flatten(1).any(-1)
     log_z = totals[keep].logsumexp(0)
-    torch.testing.assert_close(case.structure.log_partition(scores, mask=mask), log_z, atol=1e-9, rtol=1e-9)
+    torch.testing.assert_close(
+        case.structure.log_partition(scores, mask=mask), log_z, atol=1e-9, rtol=1e-9
+    )
     p = (totals[keep] - log_z).exp()
     mean = torch.einsum("cb,ce->be", p, z[keep].flatten(1)).reshape(scores.shape)
     torch.testing.assert_close(case.structure.marginals(scores, mask=mask), mean, atol=1e-9, rtol=1e-9)
@@ -195,7 +200,10 @@ def test_batches_dtypes_and_empty_batches(case):
         soft = structure.relax(scores, 0.6, regularizer=regularizer)
         alone = structure.relax(scores[1, 2], 0.6, regularizer=regularizer)
         torch.testing.assert_close(soft[1, 2], alone, atol=1e-8, rtol=1e-8)
-        assert structure.relax(torch.zeros(0, *case.event), regularizer=regularizer).shape == (0, *case.event)
+        assert structure.relax(torch.zeros(0, *case.event), regularizer=regularizer).shape == (
+            0,
+            *case.event,
+        )
         for dtype in (torch.bfloat16, torch.float16):
             half = structure.relax(scores.to(dtype), 0.6, regularizer=regularizer)
             assert half.dtype == dtype
@@ -260,7 +268,11 @@ def test_bad_scores_get_a_sentence(case):
         structure.argmax(torch.zeros(case.event, dtype=torch.int64))
     with pytest.raises(ag.InputError, match="at least"):
         structure.argmax(torch.tensor(1.0))
-    if not isinstance(structure, ag.Bits) and not getattr(structure, "partial", False) and case.can_be_infeasible:
+    if (
+        not isinstance(structure, ag.Bits)
+        and not getattr(structure, "partial", False)
+        and case.can_be_infeasible
+    ):
         with pytest.raises(ag.InputError):
             structure.argmax(torch.zeros(case.event), mask=torch.zeros(case.event, dtype=torch.bool))
     with pytest.raises(ag.InputError, match="positive"):
@@ -296,7 +308,9 @@ def test_gibbs_distribution(case):
     p = ag.Gibbs(case.structure, make_scores(case, 2, 3, seed=5))
     z = q.enumerate_support()
     log_q, log_p = q.log_prob(z), p.log_prob(z)
-    torch.testing.assert_close(log_q.logsumexp(0), torch.zeros(2, 3, dtype=torch.float64), atol=1e-9, rtol=0)
+    torch.testing.assert_close(
+        log_q.logsumexp(0), torch.zeros(2, 3, dtype=torch.float64), atol=1e-9, rtol=0
+    )
     kl = (log_q.exp() * (log_q - log_p)).sum(0)
     torch.testing.assert_close(torch.distributions.kl_divergence(q, p), kl, atol=1e-9, rtol=1e-8)
     joint = q.independent(1)
@@ -327,8 +341,14 @@ def test_trace_score_is_unbiased(case, noise):
         d = make_scores(case, seed=20 + direction_seed)
         d = d / d.norm()
         plus, minus = (
-            (ag.Perturbed(case.structure, (scores + s * step * d).detach()).sample(
-                (40_000,), generator=torch.Generator().manual_seed(3)) * weights).flatten(1).sum(-1)
+            (
+                ag.Perturbed(case.structure, (scores + s * step * d).detach()).sample(
+                    (40_000,), generator=torch.Generator().manual_seed(3)
+                )
+                * weights
+            )
+            .flatten(1)
+            .sum(-1)
             for s in (1, -1)
         )  # common random numbers
         finite = (plus - minus) / (2 * step)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from argrad._checks import check_count
+from argrad._numerics import masked_scores
 from argrad._types import Generator
 from argrad.estimators.base import Cost, Estimator, is_gibbs, no_gradient
 from argrad.estimators.exact import as_gibbs
@@ -99,9 +100,12 @@ class Darn(Estimator):
             centred, mean = slope * (z - 0.5), law.mean
             score = (z - mean.detach()) * (law.scores - law.scores.detach())
         else:
-            centred = (slope * (z - 1.0 / z.shape[-1])).sum(-1, keepdim=True)
-            score = z * (torch.log_softmax(law.scores, -1) - torch.log_softmax(law.scores, -1).detach())
-            score = torch.where(z > 0, score, 0.0)
+            scores = masked_scores(law.scores, law.mask)
+            open_ = (scores > -torch.inf).to(z.dtype)
+            centre = open_ / open_.sum(-1, keepdim=True)
+            centred = (slope * (z - centre)).sum(-1, keepdim=True)
+            log_p = torch.log_softmax(scores, -1)
+            score = torch.where(z > 0, log_p - log_p.detach(), 0.0)
         event = tuple(range(-len(q.event_shape), 0))
         return (cost + (centred * score).sum(event)).mean(0)
 
