@@ -30,7 +30,7 @@ from argrad._kernels.exp import exp_64
 
 # Times 2.3e-308, the smallest normal number, and m^2 it is below 1e-20 up to m = 1000.
 LIMIT = 1e280
-_SUM = {"reassoc", "nsz"}  # lets LLVM add in vector lanes
+SUM = {"reassoc", "nsz"}  # lets LLVM add in vector lanes
 
 
 @njit(error_model="numpy", cache=True)
@@ -72,7 +72,7 @@ def load(w, single, e):
 
 
 @njit(error_model="numpy", cache=True)
-def _times(e, w, single, out):
+def times(e, w, single, out):
     """out = e * w, rows of `e` as in `load`, with a zero diagonal."""
     for j in range(w.shape[1]):
         out[0, j] = e[1 if single else 0, j] * w[0, j]
@@ -83,7 +83,7 @@ def _times(e, w, single, out):
 
 
 @njit(error_model="numpy", cache=True)
-def _ordinary(e, k):
+def ordinary(e, k):
     """The sum of node k's column without row 1."""
     total = e[0, k]
     for i in range(2, k + 2):
@@ -101,7 +101,7 @@ def eliminate(e, single, d, small, b):
     log_z = 0.0
     count = 0
     for k in range(d.shape[0] - 1, -1, -1):
-        d[k] = _ordinary(e, k)
+        d[k] = ordinary(e, k)
         small[k] = d[k] == 0.0
         if small[k]:
             count += 1
@@ -118,7 +118,7 @@ def eliminate(e, single, d, small, b):
     return log_z if count == single else -np.inf
 
 
-@njit(error_model="numpy", cache=True, fastmath=_SUM)
+@njit(error_model="numpy", cache=True, fastmath=SUM)
 def differentiate(e, d, small, x, g):
     """Eq. (2): fill `g` with D, rows as in `e`. `x` is scratch, `(2, m + 2)`."""
     x, row = x[0], x[1]
@@ -152,45 +152,6 @@ def bounded(g):
     return high == 0
 
 
-@njit(error_model="numpy", cache=True)
-def eliminate_tangent(e, d, small, t, d_dot, b):
-    """The derivative of `eliminate` in the direction `t`, in place: `t[i, k]` becomes that of p_i."""
-    b, b_dot = b[0], b[1]
-    for k in range(d.shape[0] - 1, -1, -1):
-        d_dot[k] = t[1, k] if small[k] else _ordinary(t, k)
-        b[:k] = e[k + 2, :k]
-        b_dot[:k] = t[k + 2, :k]
-        for i in range(k + 2):
-            p = e[i, k]
-            p_dot = 0.0 if small[k] else (t[i, k] - p * d_dot[k]) / d[k]
-            t[i, k] = p_dot
-            for j in range(k):
-                t[i, j] += p_dot * b[j] + p * b_dot[j]
-
-
-@njit(error_model="numpy", cache=True, fastmath=_SUM)
-def differentiate_tangent(e, d, small, t, d_dot, g, x, g_dot):
-    """The derivative of `differentiate`: fill `g_dot` with that of D."""
-    x, row = x[0], x[1]
-    for k in range(d.shape[0]):
-        row[:k] = 0.0
-        mean = 0.0
-        for i in range(k + 2):
-            p, p_dot = e[i, k], t[i, k]
-            total, total_dot = 0.0, 0.0
-            for j in range(k):
-                total += g[i, j] * e[k + 2, j]
-                total_dot += g_dot[i, j] * e[k + 2, j] + g[i, j] * t[k + 2, j]
-                row[j] += p_dot * g[i, j] + p * g_dot[i, j]
-            x[i] = total_dot
-            mean += p * total_dot + p_dot * total
-        for i in range(k + 2):
-            g_dot[i, k] = 0.0 if small[k] else (x[i] - mean - d_dot[k] * g[i, k]) / d[k]
-        g_dot[1, k] = ((0.0 if small[k] else x[1]) - d_dot[k] * g[1, k]) / d[k]
-        g_dot[k + 2, :k] = row[:k]
-        g_dot[k + 2, k] = 0.0
-
-
 @njit(error_model="numpy", nogil=True, cache=True)
 def marginals(start, stop, arcs, single, log_z, out, ok):
     """log Z and w * D of graphs `start` to `stop`; `ok` says which are right."""
@@ -203,26 +164,5 @@ def marginals(start, stop, arcs, single, log_z, out, ok):
         log_z[n] = eliminate(e, single, d, small, x[0]) + scale
         differentiate(e, d, small, x, g)
         ok[n] = log_z[n] > -np.inf and bounded(g)
-        _times(g, w, single, out[n])
-    return 0
-
-
-@njit(error_model="numpy", nogil=True, cache=True)
-def hessian_product(start, stop, arcs, directions, single, out, ok):
-    """The Hessian of log Z for log-weights times `directions`: v * w * D + w * (derivative of D)."""
-    m = arcs.shape[2]
-    e, g, t, s = np.empty((m + 2, m)), np.empty((m + 2, m)), np.empty((m + 2, m)), np.empty((m + 2, m))
-    w, x = np.empty((m + 1, m)), np.empty((2, m + 2))
-    d, d_dot, small = np.empty(m), np.empty(m), np.empty(m, np.bool_)
-    for n in range(start, stop):
-        weigh(arcs[n], single, d, w)
-        load(w, single, e)
-        log_z = eliminate(e, single, d, small, x[0])
-        differentiate(e, d, small, x, g)
-        ok[n] = log_z > -np.inf and bounded(g)
-        load(w * directions[n], single, t)
-        eliminate_tangent(e, d, small, t, d_dot, x)
-        differentiate_tangent(e, d, small, t, d_dot, g, x, s)
-        load(directions[n], single, e)
-        _times(s + g * e, w, single, out[n])
+        times(g, w, single, out[n])
     return 0

@@ -66,9 +66,9 @@ def _draw_through(i, j, k, direct, table, b, linear, u, x):
     """The first node after k that the new arc (i, j) goes through, or m if none."""
     m = direct.shape[1]
     size = m - k - 1
-    for l in range(size):
-        p, q = table[i, k + 1 + l], b[j, k + 1 + l]
-        x[l] = p * q if linear else p + q
+    for s in range(size):
+        p, q = table[i, k + 1 + s], b[j, k + 1 + s]
+        x[s] = p * q if linear else p + q
     x[size] = direct[i, j]
     if not linear:
         _to_linear(x, size + 1)

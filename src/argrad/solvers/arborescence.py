@@ -13,7 +13,7 @@ from argrad._checks import is_transformed, no_tree_allowed
 from argrad._kernels.threads import run_rows
 from argrad._numerics import widen
 from argrad._types import Float
-from argrad.solvers.rooted import arcs_of_heads, check_root, check_tree_scores, join_root, split_root
+from argrad.solvers._rooted import arcs_of_heads, check_root, check_tree_scores, join_root, split_root
 
 
 def arborescence_argmax(

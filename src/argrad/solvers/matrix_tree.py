@@ -13,8 +13,8 @@ from torch import Tensor
 
 from argrad._numerics import widen
 from argrad._types import Float
-from argrad.solvers.rooted import check_root, check_tree_scores, join_root, split_root, symmetric
-from argrad.solvers.tree_sums import log_partition, marginals
+from argrad.solvers._rooted import check_root, check_tree_scores, join_root, split_root, symmetric
+from argrad.solvers._tree_sums import log_partition, marginals
 
 
 def arborescence_log_partition(

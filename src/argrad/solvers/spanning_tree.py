@@ -15,7 +15,7 @@ from argrad._checks import is_transformed, no_tree_allowed
 from argrad._kernels.threads import run_rows
 from argrad._numerics import widen
 from argrad._types import Float, Int
-from argrad.solvers.rooted import arcs_of_heads, check_tree_scores, join_root, symmetric
+from argrad.solvers._rooted import arcs_of_heads, check_tree_scores, join_root, symmetric
 
 
 def spanning_tree_argmax(scores: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:

@@ -18,8 +18,8 @@ from argrad._kernels.threads import run_rows
 from argrad._numerics import widen
 from argrad._types import Float, Generator, Shape
 from argrad.random import CounterRNG, check_generator, draw_key
-from argrad.solvers import star_mesh
-from argrad.solvers.rooted import (
+from argrad.solvers import _star_mesh_torch as star_mesh
+from argrad.solvers._rooted import (
     arcs_of_heads,
     check_root,
     check_tree_scores,

@@ -1,4 +1,4 @@
-r"""$\log Z$ and marginals of `arcs` (see `rooted`), in the fastest arithmetic that is right.
+r"""$\log Z$ and marginals of `arcs` (see `_rooted`), in the fastest arithmetic that is right.
 
 On the CPU a kernel eliminates in scaled float64; the few graphs whose range exceeds float64 are done again
 in the log domain, as is everything on other devices and under transforms. Derivatives of the kernel:
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,7 +18,7 @@ from torch import Tensor
 from argrad._checks import can_read, is_transformed, no_tree_allowed
 from argrad._kernels.threads import run_rows
 from argrad._types import Float
-from argrad.solvers import star_mesh
+from argrad.solvers import _star_mesh_torch as star_mesh
 
 
 def log_partition(arcs: Float[Tensor, "*batch m1 m"], single: bool) -> Float[Tensor, "*batch"]:
@@ -65,7 +66,7 @@ def _log_domain_hessian(arcs: Tensor, direction: Tensor, single: bool) -> Tensor
     return torch.func.vjp(lambda x: _log_domain(x, single)[1], arcs)[1](direction)[0]
 
 
-# ---- scaled float64 ------------------------------------------------------------------------------
+# ---- scaled float64: never reached inside a transform, so no vmap rules ---------------------------
 
 
 class _Sums(torch.autograd.Function):
@@ -76,11 +77,8 @@ class _Sums(torch.autograd.Function):
         from argrad._kernels.star_mesh import marginals
 
         graphs = _flat(arcs)
-        log_z, mu, ok = (
-            _empty(graphs, torch.float64),
-            torch.empty_like(graphs),
-            _empty(graphs, torch.bool),
-        )
+        log_z, ok = _empty(graphs, torch.float64), _empty(graphs, torch.bool)
+        mu = torch.empty_like(graphs)
         _run(marginals, graphs, single, log_z, mu, ok)
         if not ok.all():
             log_z[~ok], again = _log_domain(graphs[~ok].double(), single)
@@ -88,23 +86,21 @@ class _Sums(torch.autograd.Function):
         return log_z.to(arcs.dtype).reshape(arcs.shape[:-2]), mu.reshape(arcs.shape)
 
     @staticmethod
-    def setup_context(ctx, inputs, output) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.single = inputs[1]
         ctx.save_for_backward(inputs[0], output[1])
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, grad_log_z: Tensor | None, grad_mu: Tensor | None):
+    def backward(  # type: ignore[override]
+        ctx: Any, grad_log_z: Tensor | None, grad_mu: Tensor | None
+    ) -> tuple[Tensor | None, None]:
         arcs, mu = ctx.saved_tensors
         grad = None if grad_log_z is None else grad_log_z[..., None, None] * mu
         if grad_mu is not None:
             product = _hessian_product(arcs, grad_mu, ctx.single)
             grad = product if grad is None else grad + product
         return grad, None
-
-    @staticmethod
-    def vmap(info, in_dims, arcs: Tensor, single: bool):
-        return _Sums.apply(arcs.movedim(in_dims[0], 0), single), (0, 0)
 
 
 def _hessian_product(arcs: Tensor, direction: Tensor, single: bool) -> Tensor:
@@ -118,7 +114,7 @@ class _HessianProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(arcs: Tensor, direction: Tensor, single: bool) -> Tensor:
-        from argrad._kernels.star_mesh import hessian_product
+        from argrad._kernels.star_mesh_tangent import hessian_product
 
         graphs, directions = _flat(arcs), _flat(direction)
         out, ok = torch.empty_like(graphs), _empty(graphs, torch.bool)
@@ -129,29 +125,21 @@ class _HessianProduct(torch.autograd.Function):
         return out.reshape(arcs.shape)
 
     @staticmethod
-    def setup_context(ctx, inputs, output) -> None:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.single = inputs[2]
         ctx.save_for_backward(inputs[0], inputs[1])
 
     @staticmethod
-    def backward(ctx, grad: Tensor):
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         """Third derivatives, seldom asked for, come from the log domain."""
         arcs, direction = ctx.saved_tensors
         grad_arcs = grad_direction = None
         if ctx.needs_input_grad[0]:
-            _, pull = torch.func.vjp(lambda x: _log_domain_hessian(x, direction, ctx.single), arcs)
+            pull = torch.func.vjp(lambda x: _log_domain_hessian(x, direction, ctx.single), arcs)[1]
             grad_arcs = pull(grad)[0]
         if ctx.needs_input_grad[1]:
             grad_direction = _hessian_product(arcs, grad, ctx.single)
         return grad_arcs, grad_direction, None
-
-    @staticmethod
-    def vmap(info, in_dims, arcs: Tensor, direction: Tensor, single: bool):
-        arcs, direction = (
-            x.expand(info.batch_size, *x.shape) if d is None else x.movedim(d, 0)
-            for x, d in zip((arcs, direction), in_dims[:2], strict=True)
-        )
-        return _HessianProduct.apply(arcs, direction, single), 0
 
 
 def _flat(arcs: Tensor) -> Tensor:

@@ -62,7 +62,7 @@ def eliminate(
        d = \log \textstyle\sum_i e^{a_i}, \qquad \log Z = \sum_k d_k \tag{1} $$
 
     Args:
-        arcs: log-weights, root row first (see `rooted`); any finite values or `-inf`.
+        arcs: log-weights, root row first (see `_rooted`); any finite values or `-inf`.
         single: the root has exactly one child.
     """
     arcs, log_z = normalize(arcs, single)
