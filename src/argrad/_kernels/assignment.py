@@ -131,11 +131,11 @@ def _load(w, cost, partial):
         for j in range(w.shape[1]):
             x = w[i, j]
             bad |= not (x < np.inf)
-            x = max(x, x * 0) if partial and x > -np.inf else (x * 0 if partial else x)
+            cost_here = 0.0 if partial and not x > 0.0 else -x
             if flip:
-                cost[j, i] = -x
+                cost[j, i] = cost_here
             else:
-                cost[i, j] = -x
+                cost[i, j] = cost_here
     return bad
 
 

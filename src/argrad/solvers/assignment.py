@@ -6,15 +6,18 @@ For `torch.compile` and `vmap` it is a custom operator; other devices go through
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from argrad._checks import bad_values, check_event, check_floating, is_transformed
 from argrad._errors import InputError
-from argrad._numerics import compute_dtype
 from argrad._types import Float
+
+_BAD = 1  # the kernel's status bit for NaN or +inf
 
 
 def assignment(
@@ -59,25 +62,34 @@ def assignment(
 
 
 def _solve(scores: Tensor, partial: bool) -> Tensor:
-    from argrad._kernels.assignment import BAD, INFEASIBLE
-    from argrad._kernels.assignment import assignment as kernel
+    kernel, run_rows = _kernel()
+    shape, dtype = scores.shape, scores.dtype
+    x = scores if scores.device.type == "cpu" else scores.cpu()
+    x = x if dtype in (torch.float32, torch.float64) else x.float()
+    w = np.ascontiguousarray(x.numpy()).reshape(
+        -1, *shape[-2:]
+    )  # numpy's calls are cheaper than torch's
+    chosen, failed = np.zeros(w.shape, w.dtype), np.zeros(w.shape[0], np.uint8)
+    status = run_rows(kernel, w.shape[0], 16 * w.size, w, partial, chosen, failed)
+    if status & _BAD:
+        raise bad_values("assignment", "scores", scores)
+    if status:
+        raise _infeasible(failed)
+    result = torch.from_numpy(chosen.reshape(shape))
+    return result if scores.device.type == "cpu" and result.dtype == dtype else result.to(scores)
+
+
+@functools.cache
+def _kernel() -> tuple[Any, Any]:
+    from argrad._kernels.assignment import BAD, assignment
     from argrad._kernels.threads import run_rows
 
-    n, m = scores.shape[-2:]
-    w = scores.to("cpu", compute_dtype(scores.dtype)).reshape(-1, n, m).contiguous()
-    chosen = torch.zeros_like(w)
-    failed = torch.zeros(len(w), dtype=torch.uint8)
-    arrays = (w.numpy(), partial, chosen.numpy(), failed.numpy())
-    status = run_rows(kernel, len(w), 16 * w.numel(), *arrays)
-    if status & BAD:
-        raise bad_values("assignment", "scores", scores)
-    if status & INFEASIBLE:
-        raise _infeasible(failed)
-    return chosen.reshape(scores.shape).to(scores.device, scores.dtype)
+    assert BAD == _BAD
+    return assignment, run_rows
 
 
-def _infeasible(failed: Tensor) -> InputError:
-    count, first = int(failed.sum()), int(failed.nonzero()[0])
+def _infeasible(failed: np.ndarray) -> InputError:
+    count, first = int(failed.sum()), int(failed.argmax())
     where = f"{count} of {len(failed)} matrices (first: {first})" if len(failed) > 1 else "the matrix"
     return InputError(
         f"`assignment(scores=...)` must leave a way to match every row (or column, of the shorter side); "
