@@ -35,7 +35,7 @@ from argrad._checks import (
     too_few_allowed,
 )
 from argrad._kernels.threads import run_rows
-from argrad._numerics import logsumexp, masked_scores, widen
+from argrad._numerics import masked_scores, widen
 from argrad._types import Bool, Float, Generator, Int, Tau
 
 
@@ -102,8 +102,11 @@ def gumbel_softmax(
     See Also: `gumbel_max` (the hard sample alone), `RelaxedOneHot` (the density).
     References: [jang2017], [maddison2017].
     """
-    scores, dim = items_last("gumbel_softmax", logits, dim, mask, generator)
-    tau = check_tau("gumbel_softmax", tau, scores.shape[:-1])
+    call = "gumbel_softmax"
+    scores, dim = items_last(call, logits, dim, mask, generator)
+    if isinstance(tau, Tensor) and tau.dim() == logits.dim():
+        tau = tau.movedim(dim, -1)  # what `keepdim=True` gives
+    tau = check_tau(call, tau, scores.shape[:-1])
     if _use_kernel(scores) and not (isinstance(tau, Tensor) and tau.requires_grad):
         soft = _SoftmaxKernel.apply(scores, tau, generator)
     else:
@@ -146,13 +149,13 @@ def gumbel_max(
 
     References: [gumbel1954], [maddison2014].
     """
-    scores, _ = items_last("gumbel_max", logits.detach(), dim, mask, generator)
+    scores, _ = items_last("gumbel_max", logits, dim, mask, generator)
+    scores = scores.detach()
     if not _use_kernel(scores):
-        check_any_allowed("gumbel_max", scores)
-        return _perturb(scores, generator)[0].argmax(-1)
+        return _perturb("gumbel_max", scores, generator)[0].argmax(-1)
     if isinstance(generator, random.CounterRNG):
         return _topk_kernel("gumbel_max", scores, 1, generator)[0].squeeze(-1)
-    out = torch.empty(scores.shape[:-1].numel(), dtype=torch.int64)
+    out = torch.empty(scores.shape[:-1].numel(), dtype=torch.int64)  # one number a row
     _run("draw_one", "gumbel_max", scores, generator, out.numpy())
     return out.view(scores.shape[:-1])
 
@@ -197,13 +200,17 @@ def gumbel_topk(
     k = check_count(call, "k", k, 1, n, f"There are {n} items to draw from along `dim`.")
     keep = min(k + 1, n)
     if _use_kernel(scores):
-        ids, values, log_z = _topk_kernel(call, scores, keep, generator)
+        ids, values, log_p = _topk_kernel(call, scores, keep, generator)
+        if scores.requires_grad:
+            log_p = scores.log_softmax(-1).gather(-1, ids.clamp(min=0))
     else:
-        check_any_allowed(call, scores)
-        values, ids = _perturb(scores.detach(), generator)[0].topk(keep, -1)
-        peak = scores.detach().amax(-1)
-        values, log_z = values + peak[..., None], logsumexp(scores.detach())
-    top = _as_topk(scores, k, ids, values, log_z)
+        noisy, _ = _perturb(call, scores.detach(), generator)
+        values, ids = noisy.topk(keep, -1)
+        log_all = scores.log_softmax(-1)
+        log_p = log_all.gather(-1, ids)
+        # `noisy` is relative to the largest score, whose log-probability is the largest
+        values = values + log_all.detach().amax(-1, keepdim=True)
+    top = _as_topk(k, ids, values, log_p)
     if not is_transformed() and scores.device.type == "cpu" and not bool(top.valid.all()):
         raise too_few_allowed(call, k, top.valid)
     log_prob, perturbed, kappa = (t.to(logits.dtype) for t in top[1:4])
@@ -242,22 +249,33 @@ def _use_kernel(scores: Tensor) -> bool:
 _KERNEL_DTYPES = (torch.float32, torch.float64)
 
 
-def _perturb(scores: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+def _perturb(call: str, scores: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
     """`scores - max + Gumbel` (the noise keeps its digits) with `-inf` left alone; and where those are."""
-    check_scores("gumbel", "logits", scores)
+    check_scores(call, "logits", scores)
+    check_any_allowed(call, scores)
     noise = random.gumbel(scores.shape, dtype=scores.dtype, device=scores.device, generator=generator)
     closed = scores == -math.inf
     peak = scores.detach().amax(-1, keepdim=True)
-    peak = peak.masked_fill(peak == -math.inf, 0.0)
     return (scores.masked_fill(closed, 0.0) - peak + noise).masked_fill(closed, -math.inf), closed
 
 
 def _softmax(scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
     """Eq. (1) in plain torch: other devices, `torch.compile`, `torch.func`, trained temperatures."""
-    check_any_allowed("gumbel_softmax", scores)
-    perturbed, closed = _perturb(scores, generator)
-    # `-inf / tau` has a NaN gradient for tau, so that forbidden items are put back after the division
-    return (perturbed.masked_fill(closed, 0.0) / tau).masked_fill(closed, -math.inf).softmax(-1)
+    perturbed, closed = _perturb("gumbel_softmax", scores, generator)
+    top = perturbed.detach().amax(-1, keepdim=True)
+    # from the top down, as the largest would overflow at the smallest temperatures; `-inf / tau` has a
+    # NaN gradient for tau, so that forbidden items are put back after the division
+    x = (perturbed - top).masked_fill(closed, 0.0) / _at_least_tiny(tau, scores.dtype)
+    return x.masked_fill(closed, -math.inf).softmax(-1)
+
+
+def _at_least_tiny(tau: Tau, dtype: torch.dtype) -> Tau:
+    """A temperature that has a finite inverse in `dtype`."""
+    tiny = _TINY[dtype]
+    return tau.clamp(min=tiny) if isinstance(tau, Tensor) else max(tau, tiny)
+
+
+_TINY = {dtype: torch.finfo(dtype).smallest_normal for dtype in (torch.float32, torch.float64)}
 
 
 @functools.cache
@@ -272,7 +290,8 @@ def _run(kernel: str, call: str, scores: Tensor, generator: Generator, *buffers:
         return
     kernels = _kernels()
     scores = scores.detach()
-    flat = (scores if scores.dim() == 2 else scores.reshape(-1, scores.shape[-1])).numpy()
+    # contiguous: a strided row would neither vectorise nor share the compiled code
+    flat = (scores if scores.dim() == 2 else scores.reshape(-1, scores.shape[-1])).contiguous().numpy()
     words = random.words(generator)
     status = run_rows(getattr(kernels, kernel), len(flat), flat.size, flat, *buffers, *words)
     if status & kernels.BAD:
@@ -284,27 +303,24 @@ def _run(kernel: str, call: str, scores: Tensor, generator: Generator, *buffers:
 def _topk_kernel(
     call: str, scores: Tensor, keep: int, generator: Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Items, `scores + Gumbel` and log-partition, falling; `-1` and `-inf` where nothing is left."""
-    rows, batch = scores.shape[:-1].numel(), scores.shape[:-1]
-    ids = torch.empty((rows, keep), dtype=torch.int64)
-    values = torch.empty((rows, keep), dtype=scores.dtype)
-    log_z = torch.empty(rows, dtype=scores.dtype)
-    _run("gumbel_topk", call, scores, generator, values.numpy(), ids.numpy(), log_z.numpy())
-    return ids.view(*batch, keep), values.view(*batch, keep), log_z.view(batch)
+    """Items, perturbed and plain log-probabilities, falling; `-1` and `-inf` where nothing is left."""
+    batch = scores.shape[:-1]
+    ids = torch.empty((batch.numel(), keep), dtype=torch.int64)
+    values = torch.empty(ids.shape, dtype=scores.dtype)
+    log_p = torch.empty_like(values)
+    _run("gumbel_topk", call, scores, generator, values.numpy(), ids.numpy(), log_p.numpy())
+    return ids.view(*batch, keep), values.view(*batch, keep), log_p.view(*batch, keep)
 
 
-def _as_topk(scores: Tensor, k: int, ids: Tensor, values: Tensor, log_z: Tensor) -> TopK:
-    """Normalise: log-probabilities with gradient, noise without."""
-    n = scores.shape[-1]
-    valid = values[..., :k] > -math.inf
-    ids = ids[..., :k].clamp(min=0)
-    kappa = values[..., k] - log_z if n > k else torch.full_like(log_z, -math.inf)
-    total = logsumexp(scores) if scores.requires_grad else log_z
-    log_prob = scores.gather(-1, ids) - total[..., None]
-    perturbed = values[..., :k] - log_z[..., None]
-    if scores.requires_grad:
-        perturbed = straight_through(perturbed, log_prob)
-    return TopK(ids, log_prob.masked_fill(~valid, -math.inf), perturbed, kappa, valid)
+def _as_topk(k: int, ids: Tensor, values: Tensor, log_p: Tensor) -> TopK:
+    """Separate the k drawn from the one after them, whose value is the threshold."""
+    drawn = values[..., :k]
+    valid = drawn > -math.inf
+    kappa = values[..., k] if values.shape[-1] > k else torch.full_like(values[..., 0], -math.inf)
+    log_prob = log_p[..., :k].masked_fill(~valid, -math.inf)
+    # the gradient of log_prob; 0 for log_prob where invalid, as -inf - -inf is NaN
+    perturbed = straight_through(drawn, log_prob.masked_fill(~valid, 0.0))
+    return TopK(ids[..., :k].clamp(min=0), log_prob, perturbed, kappa, valid)
 
 
 # torch's own fused softmax backward: differentiable again, and one pass instead of three
@@ -322,23 +338,26 @@ class _SoftmaxKernel(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
         out = torch.empty(scores.shape, dtype=scores.dtype)
         flat = (out if out.dim() == 2 else out.view(-1, out.shape[-1])).numpy()
+        tau = _at_least_tiny(tau, scores.dtype)
         if isinstance(tau, Tensor):
-            scale = tau.detach().to(scores.dtype).expand(*scores.shape[:-1], 1).reshape(-1).numpy()
+            tau = tau.to(scores.dtype)
+            scale = tau.reciprocal().expand(*scores.shape[:-1], 1).reshape(-1).numpy()
+            ctx.save_for_backward(out, tau)
         else:
-            scale = np.array((tau,), flat.dtype)
+            scale = np.array((1.0 / tau,), flat.dtype)
+            ctx.save_for_backward(out)
         _run("gumbel_softmax", "gumbel_softmax", scores, generator, scale, flat)
-        ctx.save_for_backward(out)
-        ctx.tau = tau
+        ctx.tau = None if isinstance(tau, Tensor) else tau
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        (soft,) = ctx.saved_tensors
+        soft = ctx.saved_tensors[0]
         tau = ctx.tau
         # dy_i / dx_j = y_i (1[i = j] - y_j), x = (theta + eps) / tau
         grad = _softmax_backward(grads[0], soft, -1, soft.dtype)
-        if isinstance(tau, Tensor):
-            return grad / tau.to(soft.dtype), None, None
+        if tau is None:
+            return grad / ctx.saved_tensors[1], None, None
         if tau == 1.0:
             return grad, None, None
         return (grad / tau if torch.is_grad_enabled() else grad.div_(tau)), None, None

@@ -88,12 +88,21 @@ def _sum(x):
     return total
 
 
+@njit(error_model="numpy", cache=True, fastmath=_REDUCE)
+def _sum_64(x):
+    """In float64: a float32 sum forgets items of probability below 6e-8."""
+    total = 0.0
+    for j in range(x.shape[0]):
+        total += x[j]
+    return total
+
+
 @njit(error_model="numpy", cache=True)
-def _perturb(out, scores, peak, scale, k1, k2, column):
-    """out = (scores - peak + Gumbel) * scale; subtracting first keeps the noise's digits."""
+def _perturb(out, scores, peak, k1, k2, column):
+    """out = scores - peak + Gumbel; subtracting first keeps the noise's digits."""
     for j in range(out.shape[0]):
         z = word(k1, k2, column + U(j))
-        out[j] = ((scores[j] - peak) + _gumbel(z, out[j])) * scale
+        out[j] = (scores[j] - peak) + _gumbel(z, out[j])
 
 
 @njit(error_model="numpy", cache=True)
@@ -103,10 +112,10 @@ def _exp_minus(out, x, peak):
 
 
 @njit(error_model="numpy", cache=True)
-def _exp_minus_(x, peak):
-    """In place (one array: two views of the same memory would stop the vectoriser)."""
+def _exp_minus_(x, peak, scale):
+    """x = exp((x - peak) * scale) in place (two views of the same memory would stop the vectoriser)."""
     for j in range(x.shape[0]):
-        x[j] = _exp(x[j] - peak, x[j])
+        x[j] = _exp((x[j] - peak) * scale, x[j])
 
 
 @njit(error_model="numpy", cache=True)
@@ -125,8 +134,8 @@ def _row_status(row):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def gumbel_softmax(start, stop, scores, tau, out, key, row, column):
-    """out[i] = softmax((scores[i] + Gumbel) / tau[i])."""
+def gumbel_softmax(start, stop, scores, scale, out, key, row, column):
+    """out[i] = softmax((scores[i] + Gumbel) * scale[i]), scale = 1 / tau."""
     status = 0
     for i in range(start, stop):
         state, peak = _row_status(scores[i])
@@ -135,11 +144,10 @@ def gumbel_softmax(start, stop, scores, tau, out, key, row, column):
             continue
         k1, k2 = row_keys(key, row + U(i))
         y = out[i]
-        t = tau[i % tau.shape[0]]
-        one = t / t  # of the right type
-        _perturb(y, scores[i], peak, one / t, k1, k2, column)
-        _exp_minus_(y, _max(y))
-        _times(y, one / _sum(y))
+        _perturb(y, scores[i], peak, k1, k2, column)
+        _exp_minus_(y, _max(y), scale[i % scale.shape[0]])
+        total = _sum(y)
+        _times(y, (total / total) / total)  # 1 / total, in total's own type
     return status
 
 
@@ -159,7 +167,7 @@ def draw_one(start, stop, scores, out, key, row, column):
         for b in range(blocks):
             part = scores[i, b * BLOCK : (b + 1) * BLOCK]
             _exp_minus(e[: part.shape[0]], part, peak)
-            mass[b] = _sum(e[: part.shape[0]])
+            mass[b] = _sum_64(e[: part.shape[0]])
         k1, k2 = row_keys(key, row + U(i))
         left = uniform_64(word(k1, k2, column)) * mass.sum()
         b = 0
@@ -202,11 +210,11 @@ def _sift_down(values, ids, size):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def gumbel_topk(start, stop, scores, values, ids, log_z, key, row, column):
-    """The largest of scores[i] + Gumbel in falling order, and log sum exp scores[i].
+def gumbel_topk(start, stop, scores, values, ids, log_p, key, row, column):
+    """The largest of log softmax(scores[i]) + Gumbel in falling order, where, and log softmax there.
 
-    `values` and `ids` have one column more than `few`, the number asked for, when the row is long
-    enough: the extra one is the threshold kappa.
+    One column more than the number asked for, when the row is long enough, is the threshold kappa.
+    Everything is relative to the row's maximum, so that a constant in the scores costs no digits.
     """
     status = 0
     n, m = scores.shape[1], values.shape[1]
@@ -225,8 +233,8 @@ def gumbel_topk(start, stop, scores, values, ids, log_z, key, row, column):
             part = scores[i, first : first + BLOCK]
             y = x[: part.shape[0]]
             _exp_minus(y, part, peak)
-            total += _sum(y)
-            _perturb(y, part, peak, _exp(peak - peak, peak), k1, k2, column + U(first))
+            total += _sum_64(y)
+            _perturb(y, part, peak, k1, k2, column + U(first))
             if _max(y) > heap[0]:
                 for j in range(y.shape[0]):
                     if y[j] > heap[0]:
@@ -237,6 +245,8 @@ def gumbel_topk(start, stop, scores, values, ids, log_z, key, row, column):
             heap[0], heap[size] = heap[size], heap[0]
             where[0], where[size] = where[size], where[0]
             _sift_down(heap, where, size)
-        heap += peak
-        log_z[i] = peak + np.log(total)
+        log_z = math.log(total)
+        for j in range(m):
+            log_p[i, j] = (scores[i, where[j]] - peak) - log_z if where[j] >= 0 else -np.inf
+            heap[j] -= log_z
     return status
