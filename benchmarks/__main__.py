@@ -13,10 +13,10 @@ from benchmarks import machine
 from benchmarks.line import Line
 from benchmarks.lines import TOPICS
 from benchmarks.runner import REPEATS, Result, run_lines
-from benchmarks.table import COLUMNS, cells
+from benchmarks.table import COLUMNS, cells, warn_if_busy
 
 RESULTS = Path(__file__).parent / "results"
-WIDTHS = (46, 7, 9, 9, 9, 9, 9, 13, 0)
+WIDTHS = (50, 7, 11, 11, 12, 12, 9, 13, 0)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def select(pattern: str) -> dict[str, list[Line]]:
 def run_topic(topic: str, lines: list[Line], threads: list[int] | None, repeats: int) -> dict:
     """Run and show the lines of one topic; returns what is written as JSON."""
     facts = machine.facts()
-    print(f"\n{topic}\n{_row(COLUMNS)}")
+    print(f"\n{topic}\n{warn_if_busy(facts)}\n{_row(COLUMNS)}")
     results = []
     for result in run_lines(lines, threads, repeats):
         results.append(result.to_json())

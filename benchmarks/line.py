@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -60,6 +61,7 @@ class Line:
         part: the share of the work that the peer does, when it is a loop over independent items that
             takes minutes; its time is divided by it.
         unit: how times are shown (in the JSON they are seconds).
+        clock: what is timed; the wall clock unless it would mostly show what else the machine does.
     """
 
     name: str
@@ -71,4 +73,5 @@ class Line:
     goals: Mapping[int, Goal] = field(default_factory=dict)
     threads: tuple[int, ...] = (1, 2)
     part: float = 1.0
-    unit: Literal["us", "ms", "s"] = "ms"
+    unit: Literal["us", "ms", "s", "cpu s"] = "ms"
+    clock: Callable[[], float] = time.perf_counter

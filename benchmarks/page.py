@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import COLUMNS, cells
+from benchmarks.table import COLUMNS, cells, warn_if_busy
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results"
@@ -26,7 +26,8 @@ INTRO = """\
 Ours and a peer answer the same question (a check asserts it) and are timed in turns in one run, so that
 a busy machine slows both alike. Times are the best of several measurements of at least 20 ms; *by best* and
 *by median* compare ours with the peer by either. `make bench` repeats all of this, with the peers in an
-environment of their own.
+environment of their own. Times are wall time, except those in *cpu s*: processor time of a fresh process.
+A file holds the last whole run of its topic, whatever it showed.
 """
 
 
@@ -52,11 +53,13 @@ def _row(texts: list[str] | tuple[str, ...]) -> str:
 
 def _machine(m: dict[str, Any]) -> str:
     commit = m["commit"] + (" with changes" if m["uncommitted_changes"] else "")
-    return (
+    text = (
         f"{m['cpu']} ({m['instructions']}), {m['cores']} cores, load {m['load_average'][0]}; {m['os']}; "
         f"Python {m['python']}, torch {m['torch']}, numpy {m['numpy']}, scipy {m['scipy']}, "
         f"numba {m['numba']}; {m['date'][:10]}, commit {commit}."
     )
+    busy = warn_if_busy(m)
+    return f"{text}\n\n{busy}" if busy else text
 
 
 def read() -> list[dict[str, Any]]:

@@ -79,7 +79,7 @@ def run_line(line: Line, threads: int, repeats: int = REPEATS) -> Result:
     try:
         torch.manual_seed(0)
         line.check(ours(), peer())
-        a, b = measure(ours, peer, repeats)
+        a, b = measure(ours, peer, repeats, line.clock)
         b = replace(b, best=b.best / line.part, median=b.median / line.part)
     except Exception as error:  # whatever one line does, the others still run
         return Result(*about, "ERROR", f"{type(error).__name__}: {error}")

@@ -19,7 +19,7 @@ from benchmarks import baselines, page, runner  # noqa: E402
 from benchmarks.inputs import forward_backward, normal  # noqa: E402
 from benchmarks.line import Extra, Line, Speedup, both  # noqa: E402
 from benchmarks.lines import TOPICS  # noqa: E402
-from benchmarks.table import COLUMNS, cells  # noqa: E402
+from benchmarks.table import COLUMNS, cells, warn_if_busy  # noqa: E402
 
 
 class Clock:
@@ -250,8 +250,14 @@ def test_cells():
     }  # fmt: skip
     assert len(cells(result)) == len(COLUMNS)
     assert cells(result)[2:6] == ("2 ms", "10 ms", "5.00x", "2.50x")
-    assert cells(result | {"goal": "<= +0.2 s"})[4] == "-0.008 s"
+    difference = cells(result | {"goal": "<= +0.2 s", "unit": "cpu s"})
+    assert difference[2:5:2] == ("0.002 cpu s", "-0.008 cpu s")
     assert cells(result | {"ours": None})[2:6] == ("-",) * 4
+
+
+def test_a_busy_machine_is_mentioned():
+    assert warn_if_busy({"load_average": [0.3, 0, 0], "cores": 2}) == ""
+    assert "load 7.5 on 2 cores" in warn_if_busy({"load_average": [7.5, 0, 0], "cores": 2})
 
 
 def test_peers_agree_with_the_constraints():
