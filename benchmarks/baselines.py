@@ -42,11 +42,11 @@ def scipy_assignments(scores: Tensor) -> Step:
 
 def pot_plans(scores: Tensor, tau: float) -> Step:
     """Sinkhorn plans, each row and column of sum 1, by POT's batched solver."""
-    import ot
+    from ot import solve_batch  # codespell:ignore ot
 
     ones = torch.ones(scores.shape[:-1])
     options = {"a": ones, "b": ones, "tol": 1e-5, "max_iter": 10_000, "grad": "detach"}
-    return lambda: ot.solve_batch(-scores, reg=tau, **options)
+    return lambda: solve_batch(-scores, reg=tau, **options)
 
 
 def inverse_tree_marginals(scores: Tensor) -> Tensor:

@@ -201,7 +201,7 @@ SINKHORN = (
         name=f"sinkhorn {PLANS}, tau={TAU}",
         ours=_plan_step,
         peer=lambda: baselines.pot_plans(normal(PLANS), TAU),
-        peer_name="ot.solve_batch",
+        peer_name="solve_batch of POT",
         package="POT",
         check=lambda ours, peer: _check_close([ours], [peer.plan]),
     ),
