@@ -17,7 +17,14 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from argrad import random
-from argrad._checks import can_read, check_any_allowed, check_floating, check_scores, fail
+from argrad._checks import (
+    can_read,
+    check_any_allowed,
+    check_floating,
+    check_scores,
+    fail,
+    nothing_allowed,
+)
 from argrad._errors import InputError, InputTypeError
 from argrad._numerics import log1mexp, logsumexp
 from argrad._types import Bool, Float, Generator, Int
@@ -57,15 +64,15 @@ def gumbel_given_max(
 
     References: [kool2019], [maddison2014].
     """
-    scores, dim = items_last("gumbel_given_max", logits, dim, mask, generator)
-    check_scores("gumbel_given_max", "logits", scores)
-    top = _per_row("gumbel_given_max", "maximum", maximum, scores)
+    call = "gumbel_given_max"
+    scores, dim = items_last(call, logits, dim, mask, generator)
+    check_scores(call, "logits", scores)
+    top = _per_row(call, "maximum", maximum, scores)
+    _check_attained(call, scores, top)
     noise = _gumbel_like(scores, generator)
     peak, closed = scores.detach().amax(-1, keepdim=True), scores == -math.inf
     peak = peak.masked_fill(peak == -math.inf, 0.0)
-    g = (
-        scores.masked_fill(closed, -1.0) - peak + noise
-    )  # relative to the peak: the noise keeps its digits
+    g = scores.masked_fill(closed, -1.0) - peak + noise  # relative to the peak: noise keeps its digits
     z, winner = g.masked_fill(closed, -math.inf).max(-1, keepdim=True)
     never = top == -math.inf
     t = top.masked_fill(never, 0.0)
@@ -104,6 +111,8 @@ def truncated_gumbel(
     scores, dim = items_last("truncated_gumbel", logits, -1, mask, generator)
     check_scores("truncated_gumbel", "logits", scores)
     check_floating("truncated_gumbel", "upper", upper)
+    if can_read(upper) and bool(torch.isnan(upper).any()):
+        raise fail("truncated_gumbel", "upper", "must not hold NaN", upper, "+inf means no bound.")
     try:
         bound = upper.to(scores.dtype).expand(scores.shape)
     except RuntimeError:
@@ -160,12 +169,13 @@ def gumbel_posterior(
     top = logsumexp(scores, keepdim=True) + _gumbel_like(scores[..., :1], first)
     closed = scores == -math.inf
     g = scores.masked_fill(closed, 0.0) + _gumbel_like(scores, second)
+    rest = _minus_softplus(top, top - g).to(logits.dtype)
+    top = top.to(logits.dtype)
     # a float below the maximum at least: a draw far above it would round to a tie with the winner
     below = torch.nextafter(top.detach(), torch.full_like(top, -math.inf))
-    rest = torch.minimum(_minus_softplus(top, top - g), below).masked_fill(closed, -math.inf)
-    return _finish(
-        torch.where(torch.zeros_like(closed).scatter_(-1, index, True), top, rest), logits, dim
-    )
+    rest = torch.minimum(rest, below).masked_fill(closed, -math.inf)
+    won = torch.zeros_like(closed).scatter_(-1, index, True)
+    return _finish(torch.where(won, top, rest), logits, dim)
 
 
 # ---- shared parts --------------------------------------------------------------------------------
@@ -196,17 +206,30 @@ def _per_row(call: str, name: str, value: Tensor, scores: Tensor) -> Tensor:
         raise fail(call, name, rule, f"shape {tuple(value.shape)}", "One number a row.") from None
 
 
+def _check_attained(call: str, scores: Tensor, top: Tensor) -> None:
+    """A row with nothing to choose has the maximum -inf, and no other."""
+    if not can_read(scores, top) or scores.numel() == 0:
+        return
+    impossible = (scores.amax(-1) == -math.inf) & (top.squeeze(-1) > -math.inf)
+    if bool(impossible.any()):
+        raise nothing_allowed(call, impossible)
+
+
 def _check_observed(call: str, observed: Tensor, scores: Tensor) -> Tensor:
     """Indices as `(*batch, 1)`, in range and possible."""
     if not isinstance(observed, Tensor) or observed.is_floating_point() or observed.is_complex():
         kind = observed.dtype if isinstance(observed, Tensor) else type(observed).__name__
-        raise InputTypeError(f"`{call}(observed=...)` must be an integer tensor; got {kind}.")
+        raise InputTypeError(
+            f"`{call}(observed=...)` must be an integer tensor; got {kind}. "
+            "Give indices, not one-hot vectors: `z.argmax(-1)`."
+        )
     n, batch = scores.shape[-1], scores.shape[:-1]
     if observed.shape != batch:
         rule = f"must have the logits' shape without `dim`, {tuple(batch)}"
         raise fail(call, "observed", rule, f"shape {tuple(observed.shape)}", "One index a row.")
     if can_read(observed) and observed.numel() and not 0 <= observed.min() <= observed.max() < n:
-        raise fail(call, "observed", f"must hold indices from 0 to {n - 1}", observed, "")
+        rule = f"must hold indices from 0 to {n - 1}"
+        raise fail(call, "observed", rule, observed, "They count along `dim`, from 0.")
     index = observed.long()[..., None]
     if can_read(scores) and bool((scores.gather(-1, index) == -math.inf).any()):
         raise InputError(
