@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -19,11 +20,31 @@ from torch.distributions.kl import register_kl
 from torch.nn.functional import logsigmoid
 
 from argrad import random
-from argrad._checks import can_read, check_event, check_floating, check_scores, check_tau, fail
+from argrad._checks import (
+    can_read,
+    check_any_allowed,
+    check_event,
+    check_floating,
+    check_scores,
+    check_tau,
+    fail,
+    is_transformed,
+)
 from argrad._errors import InputError
 from argrad._numerics import logsumexp, widen
 from argrad._types import Float, Generator, Shape, Tau
 from argrad.gumbel import gumbel_max, gumbel_softmax
+
+_Remembered = tuple[weakref.ref[Tensor], int, Tensor]  # a sample, its version, its logarithm
+
+
+def _version(x: Tensor) -> int:
+    """Counts changes in place, where torch does."""
+    return 0 if is_transformed() or x.is_inference() else x._version
+
+
+def _copy(x: Tensor) -> Tensor:
+    return x.detach().clone().requires_grad_(x.requires_grad)
 
 
 class _FromLogits(Distribution):
@@ -48,12 +69,12 @@ class _FromLogits(Distribution):
         assert given is not None
         check_event(call, name, given)
         self.logits = given if probs is None else self._logits_of(call, given)
-        check_scores(call, "logits", self.logits)
+        self._check_logits(call, name)
         self._tau = check_tau(call, tau, given.shape[:-1])
-        self._last: tuple[weakref.ref[Tensor], Tensor] | None = None
+        self._last: _Remembered | None = None
         super().__init__(given.shape[:-1], given.shape[-1:], validate_args=False)
-        if validate_args is not None:
-            self._validate_args = validate_args
+        # torch's own validation would read all arguments again; `_check_value` uses the flag
+        self._validate_args = Distribution._validate_args if validate_args is None else validate_args
 
     @property
     def arg_constraints(self) -> dict[str, Constraint]:
@@ -75,28 +96,53 @@ class _FromLogits(Distribution):
         new._validate_args = self._validate_args
         return new
 
+    @abstractmethod
     def rsample(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         """A differentiable sample."""
-        raise NotImplementedError  # each law defines its own
 
     def sample(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         """A sample without gradient, shape `sample_shape + batch_shape + event_shape`."""
         with torch.no_grad():
             return self.rsample(sample_shape, generator=generator)
 
+    def _check_logits(self, call: str, name: str) -> None:
+        check_scores(call, name, self.logits)
+        check_any_allowed(call, self.logits)
+
+    def _check_value(self, value: Tensor) -> None:
+        """A tensor of this event's shape, without NaN."""
+        call = f"{type(self).__name__}.log_prob"
+        if not isinstance(value, Tensor):
+            check_floating(call, "value", value)
+        shape = self.batch_shape + self.event_shape
+        try:
+            fits = torch.broadcast_shapes(value.shape, shape)[-1:] == value.shape[-1:]
+        except RuntimeError:
+            fits = False
+        if not fits:
+            rule = f"must have the shape of a sample, {(..., *shape)}".replace("Ellipsis", "...")
+            raise fail(
+                call, "value", rule, f"shape {tuple(value.shape)}", "Sample dimensions come first."
+            )
+        if self._validate_args and can_read(value) and bool(torch.isnan(value).any()):
+            raise fail(call, "value", "must not hold NaN", value, "Look for 0/0 upstream.")
+
     def _remember(self, value: Tensor, log_value: Tensor) -> Tensor:
-        self._last = (weakref.ref(value), log_value)
+        self._last = weakref.ref(value), _version(value), log_value
         return value
 
     def _recall(self, value: Tensor) -> Tensor | None:
-        return self._last[1] if self._last is not None and self._last[0]() is value else None
+        if self._last is None or self._last[0]() is not value or self._last[1] != _version(value):
+            return None
+        return self._last[2]
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_last": None}
 
     def __deepcopy__(self, memo: dict[int, object]) -> Any:
         new = self.expand(self.batch_shape)
-        new.logits = self.logits.detach().clone().requires_grad_(self.logits.requires_grad)
+        new.logits = _copy(self.logits)
+        new._tau = _copy(self._tau) if isinstance(self._tau, Tensor) else self._tau
         return new
 
     def __repr__(self) -> str:
@@ -108,7 +154,8 @@ class _FromLogits(Distribution):
             raise fail(
                 call, "probs", "must not be negative", probs, "Pass unnormalised scores as `logits`."
             )
-        return torch.log(probs)
+        zero = probs == 0  # a probability of 0 has gradient 0, not 0 * inf
+        return torch.log(probs.masked_fill(zero, 1.0)).masked_fill(zero, -math.inf)
 
     def _expanded_logits(self, sample_shape: Shape) -> Tensor:
         return widen(self.logits).expand(torch.Size(sample_shape) + self.logits.shape)
@@ -142,43 +189,65 @@ class RelaxedOneHot(_FromLogits):
 
     def rsample_log(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         r"""$\log y$ of a sample, exact however small $y$ is; differentiable."""
+        return self._log_sample(sample_shape, generator).to(self.logits.dtype)
+
+    def _log_sample(self, sample_shape: Shape, generator: Generator) -> Tensor:
+        """In at least float32: half precision has no -10^5."""
         scores = self._expanded_logits(sample_shape)
         noise = random.gumbel(
             scores.shape, dtype=scores.dtype, device=scores.device, generator=generator
         )
         closed = scores == -math.inf
-        x = ((scores.masked_fill(closed, 0.0) + noise) / self._tau).masked_fill(closed, -math.inf)
-        return (x - logsumexp(x, keepdim=True)).to(self.logits.dtype)
+        peak = scores.detach().amax(
+            -1, keepdim=True
+        )  # subtracted first, so that noise keeps its digits
+        x = (scores.masked_fill(closed, 0.0) - peak + noise) / self._tau
+        return x.masked_fill(closed, -math.inf).log_softmax(-1).to(scores.dtype)
 
     def rsample(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         """A relaxed one-hot, differentiable; shape `sample_shape + batch_shape + (n,)`."""
-        log_value = self.rsample_log(sample_shape, generator=generator)
-        return self._remember(torch.exp(log_value), log_value)
+        log_value = self._log_sample(sample_shape, generator)
+        return self._remember(torch.exp(log_value).to(self.logits.dtype), log_value)
 
     def log_prob_log(self, log_value: Float[Tensor, "*shape"]) -> Float[Tensor, "*batch"]:
         r"""$\log p(y)$ of Eq. (1), given $\log y$."""
         logits, x, tau = widen(self.logits), widen(log_value), self._tau
         open_ = (logits > -math.inf).expand(torch.broadcast_shapes(logits.shape, x.shape))
+        outside = (~open_ & (x > -math.inf)).any(-1)  # a forbidden item has the coordinate 0
         n = open_.sum(-1)
+        x = torch.where(open_, x, 0.0)
         terms = torch.where(open_, logits.masked_fill(logits == -math.inf, 0.0) - tau * x, -math.inf)
         first = torch.where(open_, terms - x, 0.0).sum(-1)
         log_tau = torch.log(torch.as_tensor(self.tau, dtype=x.dtype, device=x.device))
         result = torch.lgamma(n.to(x.dtype)) + (n - 1) * log_tau + first - n * logsumexp(terms)
-        return result.to(log_value.dtype)
+        return result.masked_fill(outside, -math.inf).to(self.logits.dtype)
 
     def log_prob(self, value: Float[Tensor, "*shape"]) -> Float[Tensor, "*batch"]:
         r"""$\log p(y)$ of Eq. (1)."""
         log_value = self._recall(value)
         if log_value is None:
-            zero = (value == 0) & (self.logits > -math.inf)
-            if can_read(zero) and bool(zero.any()):
-                raise InputError(
-                    "`RelaxedOneHot.log_prob(value=...)` must be positive where the logits allow an item; "
-                    "got exact zeros, which float rounding makes of values like exp(-400). Draw with "
-                    "`rsample_log` and score with `log_prob_log`."
-                )
-            log_value = torch.log(value)
+            self._check_value(value)
+            log_value = torch.log(widen(value))
         return self.log_prob_log(log_value)
+
+    def _check_value(self, value: Tensor) -> None:
+        check_floating(f"{type(self).__name__}.log_prob", "value", value)
+        super()._check_value(value)
+        if not self._validate_args or not can_read(value, self.logits):
+            return
+        call = "RelaxedOneHot.log_prob"
+        # sums of n rounded numbers: samples of 50000 items in float32 are off by 2e-5
+        slack = max(1e-3, 8 * torch.finfo(value.dtype).eps)
+        if bool((value < 0).any()) or bool(((widen(value).sum(-1) - 1).abs() > slack).any()):
+            raise fail(
+                call, "value", "must be on the simplex", value, "Each row is >= 0 and sums to 1."
+            )
+        if bool(((value == 0) & (self.logits > -math.inf)).any()):
+            raise InputError(
+                f"`{call}(value=...)` must be positive where the logits allow an item; got exact zeros, "
+                "which float rounding makes of values like exp(-400). Draw with `rsample_log` and score "
+                "with `log_prob_log`."
+            )
 
 
 class RelaxedBits(_FromLogits):
@@ -190,6 +259,7 @@ class RelaxedBits(_FromLogits):
     Args:
         tau: temperature; a float or a tensor that broadcasts over the batch.
         logits: log-odds $\theta$, shape `(*batch, n)`; the bits of one event are the last dimension.
+            `-inf` makes a bit 0 for certain.
         probs: probabilities of 1, instead of `logits`.
 
     Examples:
@@ -216,39 +286,59 @@ class RelaxedBits(_FromLogits):
 
     def rsample_logit(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         r"""$\mathrm{logit}(y)$ of a sample; differentiable."""
+        return self._logit_sample(sample_shape, generator).to(self.logits.dtype)
+
+    def _check_logits(self, call: str, name: str) -> None:
+        check_scores(call, name, self.logits)  # all of them may be -inf: bits do not compete
+
+    def _logit_sample(self, sample_shape: Shape, generator: Generator) -> Tensor:
         scores = self._expanded_logits(sample_shape)
         noise = random.logistic(
             scores.shape, dtype=scores.dtype, device=scores.device, generator=generator
         )
-        return ((scores + noise) / self._tau).to(self.logits.dtype)
+        closed = scores == -math.inf
+        x = (scores.masked_fill(closed, 0.0) + noise) / self._tau
+        return x.masked_fill(closed, -math.inf).to(scores.dtype)
 
     def rsample(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         """Relaxed bits, differentiable; shape `sample_shape + batch_shape + (n,)`."""
-        logit = self.rsample_logit(sample_shape, generator=generator)
-        return self._remember(torch.sigmoid(logit), logit)
+        logit = self._logit_sample(sample_shape, generator)
+        return self._remember(torch.sigmoid(logit).to(self.logits.dtype), logit)
 
     def log_prob_logit(self, logit: Float[Tensor, "*shape"]) -> Float[Tensor, "*batch"]:
         r"""$\log p(y)$ of Eq. (1), given $\mathrm{logit}(y)$."""
-        x = widen(logit)
-        z = self._tau * x - widen(self.logits)
+        x, logits = widen(logit), widen(self.logits)
+        closed = (logits == -math.inf).expand(torch.broadcast_shapes(logits.shape, x.shape))
+        outside = (closed & (x > -math.inf)).any(-1)  # such a bit is 0 for certain
+        x = torch.where(closed, 0.0, x)
+        z = self._tau * x - logits.masked_fill(logits == -math.inf, 0.0)
         log_tau = torch.log(torch.as_tensor(self._tau, dtype=x.dtype, device=x.device))
         # log y + log(1 - y) = logsigmoid(x) + logsigmoid(-x); -log(1 + e^-z) = logsigmoid(z)
         terms = log_tau - z + 2 * logsigmoid(z) - logsigmoid(x) - logsigmoid(-x)
-        return terms.sum(-1).to(logit.dtype)
+        total = torch.where(closed, 0.0, terms).sum(-1)
+        return total.masked_fill(outside, -math.inf).to(self.logits.dtype)
 
     def log_prob(self, value: Float[Tensor, "*shape"]) -> Float[Tensor, "*batch"]:
         r"""$\log p(y)$ of Eq. (1)."""
         logit = self._recall(value)
         if logit is None:
-            edge = (value <= 0) | (value >= 1)
-            if can_read(edge) and bool(edge.any()):
-                raise InputError(
-                    "`RelaxedBits.log_prob(value=...)` must be strictly between 0 and 1; got values at the "
-                    "ends, where float rounding puts them. Draw with `rsample_logit` and score with "
-                    "`log_prob_logit`."
-                )
-            logit = torch.log(value) - torch.log1p(-value)
+            self._check_value(value)
+            y = widen(value)
+            logit = torch.log(y) - torch.log1p(-y)
         return self.log_prob_logit(logit)
+
+    def _check_value(self, value: Tensor) -> None:
+        check_floating(f"{type(self).__name__}.log_prob", "value", value)
+        super()._check_value(value)
+        if not self._validate_args or not can_read(value, self.logits):
+            return
+        edge = ((value <= 0) & (self.logits > -math.inf)) | (value < 0) | (value >= 1)
+        if bool(edge.any()):
+            raise InputError(
+                "`RelaxedBits.log_prob(value=...)` must be strictly between 0 and 1; got values outside or "
+                "at the ends, where float rounding puts them. Draw with `rsample_logit` and score with "
+                "`log_prob_logit`."
+            )
 
 
 class GumbelSoftmax(_FromLogits):
@@ -320,7 +410,8 @@ class GumbelSoftmax(_FromLogits):
 
     def log_prob(self, value: Float[Tensor, "*shape"]) -> Float[Tensor, "*batch"]:
         r"""$\log \mathrm{softmax}(\theta)_i$ of the one-hot `value` of item $i$."""
-        if can_read(value) and value.numel():
+        self._check_value(value)
+        if self._validate_args and can_read(value) and value.numel():
             vertex = ((value == 0) | (value == 1)).all() & (value.sum(-1) == 1).all()
             if not bool(vertex):
                 raise fail(
