@@ -142,10 +142,12 @@ class Learnable(nn.Module):
         super().__init__()
         _check_positive("Learnable", start=start, floor=floor)
         if not start > floor:
-            raise fail("Learnable", "start", f"must be above the floor, {floor}", start, "")
+            advice = "Lower `floor`, or start higher."
+            raise fail("Learnable", "start", f"must be above the floor, {floor}", start, advice)
         self.floor = floor
-        # the inverse of softplus
-        self.rho = nn.Parameter(torch.full(shape, math.log(math.expm1(start - floor))))
+        above = start - floor
+        # the inverse of softplus, log(e^x - 1), which overflows in no other form
+        self.rho = nn.Parameter(torch.full(shape, above + math.log(-math.expm1(-above))))
 
     def forward(self, step: int = 0) -> Tensor:
         """The temperature, with gradient."""
