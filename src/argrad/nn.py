@@ -7,11 +7,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from argrad._checks import check_tau
+from argrad._checks import check_any_allowed, check_scores, check_tau
 from argrad._errors import InputError
 from argrad._types import Bool, Float, Generator
 from argrad.backward import Backward
-from argrad.gumbel import gumbel_softmax
+from argrad.gumbel import gumbel_softmax, items_last
 from argrad.noise import Noise
 from argrad.perturbed import Perturbed
 from argrad.regularizers import Regularizer
@@ -29,22 +29,36 @@ class _Annealed(nn.Module):
         call = type(self).__name__
         if evaluate not in ("sample", "mode"):
             raise InputError(f'`{call}(evaluate=...)` must be "sample" or "mode"; got {evaluate!r}.')
-        if isinstance(tau, (int, float)):
+        if not callable(tau):
             tau = Constant(float(check_tau(call, tau, torch.Size())))
         self.schedule, self.evaluate = tau, evaluate
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        # What compiled code reads, where the step count cannot be: not a buffer, so that `.half()`
+        # does not round it.
+        self._now = torch.zeros((), dtype=torch.float64)
+        self.register_load_state_dict_post_hook(_renew)
+        _renew(self)
 
     @property
     def tau(self) -> float | Tensor:
         """The temperature now."""
-        return self.schedule(int(self.steps))
+        if isinstance(self.schedule, nn.Module):
+            return self.schedule(self.steps)
+        return self._now if torch.compiler.is_compiling() else self.schedule(int(self.steps))
 
     def step(self) -> None:
         """Advance the schedule by one."""
         self.steps += 1
+        _renew(self)
 
     def _shown_tau(self) -> str:
         return "" if isinstance(self.schedule, nn.Module) else f"tau={self.schedule}, "
+
+
+def _renew(layer: _Annealed, _: object = None) -> None:
+    """After a change of the step count. (A function: a hook that is a lambda could not be pickled.)"""
+    if not isinstance(layer.schedule, nn.Module):
+        layer._now.fill_(layer.schedule(int(layer.steps)))
 
 
 class GumbelSoftmax(_Annealed):
@@ -79,16 +93,8 @@ class GumbelSoftmax(_Annealed):
         dim: int = -1,
         evaluate: Literal["sample", "mode"] = "sample",
     ) -> None:
-        super().__init__()
-        if evaluate not in ("sample", "mode"):
-            raise InputError(
-                f'`GumbelSoftmax(evaluate=...)` must be "sample" or "mode"; got {evaluate!r}.'
-            )
-        if isinstance(tau, (int, float)):
-            tau = Constant(float(check_tau("GumbelSoftmax", tau, torch.Size())))
-        self.schedule = tau
-        self.hard, self.dim, self.evaluate = hard, dim, evaluate
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        super().__init__(tau, evaluate)
+        self.hard, self.dim = hard, dim
 
     def forward(
         self,
@@ -100,11 +106,15 @@ class GumbelSoftmax(_Annealed):
         if self.training:
             return gumbel_softmax(logits, self.tau, self.hard, self.dim, mask=mask, generator=generator)
         if self.evaluate == "mode":
-            scores = logits if mask is None else logits.masked_fill(~mask, -torch.inf)
-            return torch.zeros_like(logits).scatter_(
-                self.dim, scores.argmax(self.dim, keepdim=True), 1.0
-            )
+            return self._mode(logits, mask)
         return gumbel_softmax(logits, 1.0, True, self.dim, mask=mask, generator=generator).detach()
+
+    def _mode(self, logits: Tensor, mask: Tensor | None) -> Tensor:
+        scores, dim = items_last("GumbelSoftmax", logits, self.dim, mask, None)
+        check_scores("GumbelSoftmax", "logits", scores)
+        check_any_allowed("GumbelSoftmax", scores)
+        hard = torch.zeros_like(scores, dtype=logits.dtype)
+        return hard.scatter_(-1, scores.argmax(-1, keepdim=True), 1.0).movedim(-1, dim)
 
     def extra_repr(self) -> str:
         """Settings that are not submodules."""
