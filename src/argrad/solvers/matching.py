@@ -113,7 +113,7 @@ def matching_report(
 
     Returns:
         `Transport(plan, row_potentials, column_potentials, residual, iterations)`, the potentials being
-        $\alpha$ and $\beta$.
+        $\alpha$ and $\beta$ (if both sides are held at equality, those of `sinkhorn_report`, without the 1).
 
     Examples:
         >>> import torch

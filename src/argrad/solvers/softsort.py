@@ -65,7 +65,7 @@ def softsort(scores: Float[Tensor, "*batch n"], tau: Tau = 1.0) -> Float[Tensor,
     """
     _check("softsort", scores)
     s, out = _split(widen(scores))
-    tau = check_tau("softsort", tau, scores.shape[:-1])
+    tau = _over_matrices(check_tau("softsort", tau, scores.shape[:-1]))
     ordered = _sorted(s, out)
     distance = (ordered[..., :, None] - s[..., None, :]).abs()
     return _softmax_rows(-distance, out, tau).to(scores.dtype)
@@ -96,7 +96,7 @@ def neuralsort(scores: Float[Tensor, "*batch n"], tau: Tau = 1.0) -> Float[Tenso
     """
     _check("neuralsort", scores)
     s, out = _split(widen(scores))
-    tau = check_tau("neuralsort", tau, scores.shape[:-1])
+    tau = _over_matrices(check_tau("neuralsort", tau, scores.shape[:-1]))
     gaps = (s[..., :, None] - s[..., None, :]).abs().masked_fill(out[..., None, :], 0.0)
     place = torch.arange(1, s.shape[-1] + 1, device=s.device, dtype=s.dtype)
     count = (~out).sum(-1, keepdim=True).to(s.dtype)
@@ -110,6 +110,11 @@ def _check(call: str, scores: object) -> None:
     assert isinstance(scores, Tensor)
     check_event(call, "scores", scores)
     check_scores(call, "scores", scores)
+
+
+def _over_matrices(tau: float | Tensor) -> float | Tensor:
+    """Ready to broadcast against `(*batch, n, n)` instead of `(*batch, n)`."""
+    return tau[..., None] if isinstance(tau, Tensor) and tau.dim() else tau
 
 
 def _split(scores: Tensor) -> tuple[Tensor, Tensor]:
