@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import argrad as ag
-from argrad.diagnose import replicate_gradients
+from argrad._diagnose import replicate_gradients
 from argrad.testing import assert_mean, z_bound, z_scores
 from estimator_cases import ESTIMATORS, EstimatorCase
 
@@ -286,11 +286,10 @@ def test_bad_input_gets_sentences():
         ag.Rebar()(lambda z: z.flatten(1).sum(1), ag.Gibbs(ag.SpanningTree(), torch.zeros(3, 3)))
     with pytest.raises(ag.UnsupportedError, match="Perturbed"):
         ag.LeaveOneOut()(lambda z: z.flatten(1).sum(1), ag.Gibbs(ag.Permutation(), torch.zeros(3, 3)))
+    samples = torch.eye(3)[None].expand(2, 3, 3)
     with pytest.raises(ag.InputError, match="couples the items"):
-        ag.check_batch_independence(
-            lambda z: z[..., 0] * z.mean(1), torch.eye(3)[None, [0, 1, 2]].expand(2, 3, 3)
-        )
-    ag.check_batch_independence(lambda z: z[..., 0], torch.eye(3)[None].expand(2, 3, 3))
+        ag.check_batch_independence(lambda z: z[..., 0] - z[..., 0].mean(1, keepdim=True), samples)
+    ag.check_batch_independence(lambda z: z[..., 0], samples)
 
 
 def test_reinforce_and_reparameterisation_of_the_seed():
@@ -316,7 +315,7 @@ def test_control_variates_train_to_less_variance():
     with torch.no_grad():
         for p, s in zip(network.parameters(), range(10), strict=False):
             p.copy_(0.1 * seeded(*p.shape, seed=40 + s))
-    est = ag.Relax(network)
+    est = ag.Relax(network, use_f=False)
     optimizer = torch.optim.Adam(est.parameters(), 0.02)
     g = torch.Generator().manual_seed(0)
     variances = []

@@ -5,6 +5,11 @@ from . import random as random
 from . import schedules as schedules
 from . import testing as testing
 from ._checks import debug as debug
+from ._diagnose import Race as Race
+from ._diagnose import Report as Report
+from ._diagnose import check_batch_independence as check_batch_independence
+from ._diagnose import diagnose as diagnose
+from ._diagnose import race as race
 from ._errors import ArgradError as ArgradError
 from ._errors import ArgradWarning as ArgradWarning
 from ._errors import ConvergenceError as ConvergenceError
@@ -20,11 +25,6 @@ from .cite import cite as cite
 from .conditional_gumbel import gumbel_given_max as gumbel_given_max
 from .conditional_gumbel import gumbel_posterior as gumbel_posterior
 from .conditional_gumbel import truncated_gumbel as truncated_gumbel
-from .diagnose import Race as Race
-from .diagnose import Report as Report
-from .diagnose import check_batch_independence as check_batch_independence
-from .diagnose import diagnose as diagnose
-from .diagnose import race as race
 from .estimators.arm import Arm as Arm
 from .estimators.arm import DisArm as DisArm
 from .estimators.base import Estimate as Estimate

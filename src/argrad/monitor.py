@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,7 +55,9 @@ class GradientMonitor:
         figures["tau"] = tau
         if categorical:
             self._see_choice(figures, tensor.detach())
-        if tensor.requires_grad:
+        last = figures.get("hooked")
+        if tensor.requires_grad and (last is None or last() is not tensor):  # a leaf keeps its hook
+            figures["hooked"] = weakref.ref(tensor)
             tensor.register_hook(lambda grad: self._see_gradient(figures, grad.detach()))
         return scores
 

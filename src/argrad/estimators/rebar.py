@@ -99,10 +99,13 @@ class Rebar(nn.Module, Estimator):
             tau, eta = self.log_tau.exp().to(scores), self.eta.to(scores)
             free, given = (_relaxed(law.structure, w, tau) for w in (couple.free, couple.given))
             control, at_given = (eta * self.surrogate(f, point) for point in (free, given))
-            if not control.requires_grad:
-                raise no_gradient(type(self).__name__)
             difference = (control - at_given).sum()
-            (path,) = torch.autograd.grad(difference, scores, create_graph=self._trains())
+            path = None
+            if difference.requires_grad:
+                options = {"create_graph": self._trains(), "allow_unused": True}
+                (path,) = torch.autograd.grad(difference, scores, **options)
+            if path is None:
+                raise no_gradient(type(self).__name__)
         cost = f(couple.hard)
         score = couple.hard - law.mean.detach()  # the gradient of log p(z): z - E z
         event = (1,) * len(q.event_shape)
