@@ -29,7 +29,13 @@ _debug: ContextVar[bool] = ContextVar("argrad_debug", default=False)
 
 @contextlib.contextmanager
 def debug(enabled: bool = True) -> Iterator[None]:
-    """Check tensor values on every device, at the price of waiting for the device."""
+    """Check tensor values on every device, at the price of waiting for the device.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> with ag.debug():
+        ...     z = ag.gumbel_softmax(torch.zeros(2, 3))
+    """
     token = _debug.set(enabled)
     try:
         yield

@@ -51,6 +51,14 @@ class TopK(NamedTuple):
             when everything was. An item is in the sample with probability
             $1 - \exp(-\exp(\phi_i - \kappa))$ given $\kappa$, which makes unbiased weights.
         valid: False where there was no item left to draw (only where values cannot be checked).
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> logits = torch.randn(2, 10, requires_grad=True)
+        >>> indices, log_prob, perturbed, kappa, valid = ag.gumbel_topk(logits, 3)
+        >>> weight = log_prob.exp() / -torch.expm1(-torch.exp(log_prob - kappa[:, None]))
+        >>> weight.shape  # the sum of weight * f(indices) is an unbiased estimate of E f
+        torch.Size([2, 3])
     """
 
     indices: Int[Tensor, "*batch k"]
