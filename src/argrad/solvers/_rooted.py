@@ -77,6 +77,11 @@ def arcs_of_heads(
     return arcs if can_read(heads) else arcs.masked_fill(heads[..., None, :] < 0, math.nan)
 
 
+def graphs_of(arcs: Float[Tensor, "*batch heads m"]) -> Float[Tensor, "b heads m"]:
+    """One batch dimension, contiguous, without a gradient: what the kernels take."""
+    return arcs.detach().reshape(arcs.shape[:-2].numel(), *arcs.shape[-2:]).contiguous()
+
+
 def symmetric(scores: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     """Scores of undirected edges, both ways, in the dtype for computing."""
     scores = widen(scores)

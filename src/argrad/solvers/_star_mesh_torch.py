@@ -121,7 +121,8 @@ def _put_back(mu: Tensor, stage: Stage) -> Tensor:
     by_head = through.sum(-1)
     row_1 = torch.arange(p.shape[-1], device=p.device) == 1
     leaf = torch.exp(p.masked_fill(row_1, LOG_ZERO)) * (1.0 - by_head.sum(-1, keepdim=True))
-    into = torch.where(small[..., None], row_1.to(p.dtype), by_head + leaf)
+    # rounding can make a probability next to 0 negative
+    into = torch.where(small[..., None], row_1.to(p.dtype), (by_head + leaf).clamp(min=0.0))
     out_of = torch.cat([through.sum(-2), torch.zeros_like(into[..., :1])], -1)
     return torch.cat([torch.cat([direct, into[..., None]], -1), out_of[..., None, :]], -2)
 

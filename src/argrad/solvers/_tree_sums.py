@@ -19,6 +19,7 @@ from argrad._checks import can_read, is_transformed, no_tree_allowed
 from argrad._kernels.threads import run_rows
 from argrad._types import Float
 from argrad.solvers import _star_mesh_torch as star_mesh
+from argrad.solvers._rooted import graphs_of
 
 
 def log_partition(arcs: Float[Tensor, "*batch m1 m"], single: bool) -> Float[Tensor, "*batch"]:
@@ -76,7 +77,7 @@ class _Sums(torch.autograd.Function):
     def forward(arcs: Tensor, single: bool) -> tuple[Tensor, Tensor]:
         from argrad._kernels.star_mesh import marginals
 
-        graphs = _flat(arcs)
+        graphs = graphs_of(arcs)
         log_z, ok = _empty(graphs, torch.float64), _empty(graphs, torch.bool)
         mu = torch.empty_like(graphs)
         _run(marginals, graphs, single, log_z, mu, ok)
@@ -116,7 +117,7 @@ class _HessianProduct(torch.autograd.Function):
     def forward(arcs: Tensor, direction: Tensor, single: bool) -> Tensor:
         from argrad._kernels.star_mesh_tangent import hessian_product
 
-        graphs, directions = _flat(arcs), _flat(direction)
+        graphs, directions = graphs_of(arcs), graphs_of(direction)
         out, ok = torch.empty_like(graphs), _empty(graphs, torch.bool)
         _run(hessian_product, graphs, directions, single, out, ok)
         if not ok.all():
@@ -140,10 +141,6 @@ class _HessianProduct(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_direction = _hessian_product(arcs, grad, ctx.single)
         return grad_arcs, grad_direction, None
-
-
-def _flat(arcs: Tensor) -> Tensor:
-    return arcs.detach().reshape(-1, *arcs.shape[-2:]).contiguous()
 
 
 def _empty(graphs: Tensor, dtype: torch.dtype) -> Tensor:

@@ -13,7 +13,14 @@ from argrad._checks import is_transformed, no_tree_allowed
 from argrad._kernels.threads import run_rows
 from argrad._numerics import widen
 from argrad._types import Float
-from argrad.solvers._rooted import arcs_of_heads, check_root, check_tree_scores, join_root, split_root
+from argrad.solvers._rooted import (
+    arcs_of_heads,
+    check_root,
+    check_tree_scores,
+    graphs_of,
+    join_root,
+    split_root,
+)
 
 
 def arborescence_argmax(
@@ -55,10 +62,10 @@ def arborescence_argmax(
 def _edmonds_kernel(arcs: Tensor, single: bool) -> Tensor:
     from argrad._kernels.arborescence import edmonds
 
-    graphs = arcs.reshape(-1, *arcs.shape[-2:]).contiguous()
+    graphs = graphs_of(arcs)
     heads = torch.empty(graphs.shape[::2], dtype=torch.int64)
     run_rows(edmonds, len(graphs), graphs.numel(), graphs.numpy(), single, heads.numpy())
-    return heads.reshape(*arcs.shape[:-2], -1)
+    return heads.reshape(*arcs.shape[:-2], arcs.shape[-1])
 
 
 @torch.library.custom_op("argrad::edmonds", mutates_args=())

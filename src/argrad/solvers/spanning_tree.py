@@ -15,7 +15,7 @@ from argrad._checks import is_transformed, no_tree_allowed
 from argrad._kernels.threads import run_rows
 from argrad._numerics import widen
 from argrad._types import Float, Int
-from argrad.solvers._rooted import arcs_of_heads, check_tree_scores, join_root, symmetric
+from argrad.solvers._rooted import arcs_of_heads, check_tree_scores, graphs_of, join_root, symmetric
 
 
 def spanning_tree_argmax(scores: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
@@ -42,7 +42,7 @@ def spanning_tree_argmax(scores: Float[Tensor, "*batch n n"]) -> Float[Tensor, "
     call = "spanning_tree_argmax"
     check_tree_scores(call, scores)
     if scores.device.type == "cpu" and not is_transformed():
-        return _prim_kernel(call, widen(scores.detach())).to(scores.dtype)
+        return _prim_kernel(call, widen(scores)).to(scores.dtype)
     tree = join_root(arcs_of_heads(call, _prim(symmetric(scores.detach())), scores.dtype), 0)
     return tree + tree.mT
 
@@ -50,7 +50,7 @@ def spanning_tree_argmax(scores: Float[Tensor, "*batch n n"]) -> Float[Tensor, "
 def _prim_kernel(call: str, scores: Tensor) -> Tensor:
     from argrad._kernels.spanning_tree import prim
 
-    graphs = scores.reshape(-1, *scores.shape[-2:]).contiguous()
+    graphs = graphs_of(scores)
     trees = torch.empty_like(graphs)
     if run_rows(prim, len(graphs), 4 * graphs.numel(), graphs.numpy(), trees.numpy()):
         raise no_tree_allowed(call, trees[:, 0, 0].isnan())

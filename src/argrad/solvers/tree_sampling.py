@@ -23,6 +23,7 @@ from argrad.solvers._rooted import (
     arcs_of_heads,
     check_root,
     check_tree_scores,
+    graphs_of,
     join_root,
     split_root,
     symmetric,
@@ -122,7 +123,7 @@ def _draw_heads_kernel(arcs: Tensor, words: Tensor, count: int, single: bool) ->
     """The head of each child, `(count, *batch, m)`, numbered as rows of `arcs`; -1 without a tree."""
     from argrad._kernels.tree_sampling import sample
 
-    graphs = arcs.reshape(-1, *arcs.shape[-2:]).contiguous()
+    graphs = graphs_of(arcs)
     heads = torch.empty((count * len(graphs), graphs.shape[-1]), dtype=torch.int64)
     if heads.numel():
         tables = [x.numpy() for x in _tables(graphs, single)]
