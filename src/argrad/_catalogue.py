@@ -22,6 +22,9 @@ _KINDS = {
     "_checks": "errors",
     "_errors": "errors",
     "conditional_gumbel": "gumbel",
+    "diagnose": "diagnostics",
+    "monitor": "diagnostics",
+    "traces": "distributions",
     "gibbs": "distributions",
     "perturbed": "distributions",
     "relaxed": "distributions",
@@ -90,7 +93,7 @@ def _describe(name: str, module: str, attribute: str) -> Part:
     home, node = _definition(module, attribute) or (module, None)
     docs = [*_docstrings(home, node), ast.get_docstring(_tree(home))]
     kind = _KINDS.get(module.split(".")[0], module.split(".")[0])
-    return Part(name, kind, f"argrad.{home}", _plain(docs[0] or ""), find_references(*docs))
+    return Part(name, kind, f"argrad.{home}", plain_summary(docs[0] or ""), find_references(*docs))
 
 
 @functools.cache
@@ -144,25 +147,34 @@ def _docstrings(module: str, node: ast.AST | None) -> Iterator[str | None]:
 
 
 _SIGNS = {
+    r"\langle": "<",
+    r"\rangle": ">",
+    r"\nabla": "grad",
+    r"\partial": "d",
+    r"\approx": "~=",
+    r"\quad": " ",
     r"\varepsilon": "eps",
     r"\sim": "~",
     r"\to": "->",
     r"\ge": ">=",
     r"\le": "<=",
     r"\cdot": "*",
+    r"\|": "|",
     r"\,": " ",
     r"\;": " ",
     r"\ ": " ",
 }
 
 
-def _plain(docstring: str) -> str:
+def plain_summary(docstring: str) -> str:
     r"""The first paragraph's first sentence, with `$\mathrm{softmax}(\theta)$` as `softmax(theta)`."""
     paragraph = " ".join(docstring.strip().split("\n\n")[0].split())
-    sentence = re.split(r"(?<=[.:!?])\s+(?=[A-Z$`])", paragraph)[0]
+    sentence = re.split(r"(?<=[.!?])\s+(?=[A-Z$`])", paragraph)[0]
     sentence = re.sub(r"\$\$.*", "", sentence).replace("$", "")
     sentence = re.sub(r"\\(?:mathrm|mathbb|text|operatorname|mathcal)\{([^}]*)\}", r"\1", sentence)
+    sentence = re.sub(r"\\d?frac\s*(\w|\{[^}]*\})\s*(\w|\{[^}]*\})", r"\1/\2", sentence)
+    sentence = re.sub(r"(\\[A-Za-z]+)(?=\\[a-z])", r"\1 ", sentence)
     for tex, text in _SIGNS.items():
         sentence = sentence.replace(tex, text)
-    sentence = re.sub(r"\\([A-Za-z]+)", r"\1", sentence)
-    return re.sub(r"[{}`]", "", sentence).strip().rstrip(".:")
+    sentence = sentence.replace("\\", "")  # \theta is theta
+    return " ".join(re.sub(r"[{}`]", "", sentence).split()).rstrip(".:")

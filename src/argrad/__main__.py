@@ -1,0 +1,7 @@
+"""`python -m argrad` is the `argrad` command."""
+
+import sys
+
+from argrad.cli import main
+
+sys.exit(main())
