@@ -135,11 +135,16 @@ def _hessian_product_torch(family: Family, options: Any, scores: Tensor, v: Tens
 # ---- rows for kernels, draws ---------------------------------------------------------------------
 
 
-def rows(x: Tensor, event_dims: int) -> np.ndarray:
-    """`(*batch, *event)` as a contiguous float64 array `(rows, *event)`."""
-    event = x.shape[x.dim() - event_dims :]
-    flat = x.detach().to(torch.float64).reshape(math.prod(x.shape[: x.dim() - event_dims]), *event)
+def rows(x: Tensor, event_dims: int, dtype: torch.dtype | None = None) -> np.ndarray:
+    """`(*batch, *event)` as a contiguous array `(rows, *event)`."""
+    cut = x.dim() - event_dims
+    flat = x.detach().to(dtype or x.dtype).reshape(math.prod(x.shape[:cut]), *x.shape[cut:])
     return flat.contiguous().numpy()
+
+
+def draws(x: Tensor, count: int) -> Tensor:
+    """`(*sample, *batch, n)` as `(samples, count, n)`, sharing memory."""
+    return x.view(x.numel() // max(1, count * x.shape[-1]), count, x.shape[-1])
 
 
 def run(kernel: Callable[..., int], x: np.ndarray, *args: Any, work: int = 64) -> None:

@@ -73,7 +73,7 @@ def _root_weights(size: int, k: int | Tensor, c: Tensor, at_most: bool) -> Tenso
     missing = column - torch.arange(size, device=c.device)
     if at_most:
         return torch.where(missing >= 0, torch.exp(-c * missing.clamp(min=0)), 0.0)
-    return (missing == 0).to(c.dtype).expand(c.shape[:-1] + (size,))
+    return (missing == 0).to(c.dtype).expand(*c.shape[:-1], size)
 
 
 def _plant(scores: Tensor, k: int | Tensor, at_most: bool) -> tuple[Tensor, list[Tensor], Tensor]:

@@ -21,7 +21,7 @@ _ADVICE = "Allow at least k items a row, or lower k"
 
 
 def subset_log_partition(
-    scores: Float[Tensor, "*batch n"], k: int | Int[Tensor, "*#batch"], *, at_most: bool = False
+    scores: Float[Tensor, "*batch n"], k: int | Int[Tensor, "*rows"], *, at_most: bool = False
 ) -> Float[Tensor, "*batch"]:
     r"""Log of the $k$-th elementary symmetric polynomial of $e^{\theta}$.
 
@@ -48,7 +48,7 @@ def subset_log_partition(
 
 
 def subset_marginals(
-    scores: Float[Tensor, "*batch n"], k: int | Int[Tensor, "*#batch"], *, at_most: bool = False
+    scores: Float[Tensor, "*batch n"], k: int | Int[Tensor, "*rows"], *, at_most: bool = False
 ) -> Float[Tensor, "*batch n"]:
     r"""Inclusion probabilities $\mu = \nabla A(\theta) = E z$ of Eq. (1) in `subset_log_partition`.
 
@@ -76,7 +76,7 @@ def subset_marginals(
 
 def subset_sample(
     scores: Float[Tensor, "*batch n"],
-    k: int | Int[Tensor, "*#batch"],
+    k: int | Int[Tensor, "*rows"],
     sample_shape: Shape = (),
     *,
     at_most: bool = False,
@@ -131,7 +131,7 @@ def _infer(
 ) -> tuple[Tensor, Tensor]:
     from argrad._kernels import subset as kernels
 
-    x = family.rows(scores, 1)
+    x = family.rows(scores, 1, torch.float64)
     log_z = torch.empty(len(x), dtype=torch.float64)
     mu = torch.empty(len(x), x.shape[1] if with_marginals else 0, dtype=torch.float64)
     family.run(kernels.infer, x, family.sizes(k, len(x)), at_most, log_z, mu)
@@ -142,13 +142,13 @@ def _infer(
 def _hessian_product(scores: Tensor, v: Tensor, k: int | Tensor, at_most: bool) -> Tensor:
     from argrad._kernels import subset as kernels
 
-    x, out = family.rows(scores, 1), torch.empty(scores.shape, dtype=torch.float64)
+    x, out = family.rows(scores, 1, torch.float64), torch.empty(scores.shape, dtype=torch.float64)
     family.run(
         kernels.hessian_product,
         x,
         family.sizes(k, len(x)),
         at_most,
-        family.rows(v, 1),
+        family.rows(v, 1, torch.float64),
         out.reshape(x.shape),
     )
     return out.to(scores.dtype)
@@ -157,11 +157,9 @@ def _hessian_product(scores: Tensor, v: Tensor, k: int | Tensor, at_most: bool) 
 def _sample_kernel(scores: Tensor, k: int | Tensor, at_most: bool, uniform: Tensor) -> Tensor:
     from argrad._kernels import subset as kernels
 
-    x, out = family.rows(scores, 1), torch.empty_like(uniform)
-    flat = (-1, *x.shape) if out.numel() else (0, *x.shape)
-    family.run(
-        kernels.sample, x, family.sizes(k, len(x)), at_most, uniform.reshape(flat), out.reshape(flat)
-    )
+    x, out = family.rows(scores, 1, torch.float64), torch.empty_like(uniform)
+    uniform, sets = family.draws(uniform, len(x)), family.draws(out, len(x))
+    family.run(kernels.sample, x, family.sizes(k, len(x)), at_most, uniform, sets)
     return out
 
 
