@@ -13,6 +13,7 @@ import os
 import shutil
 import sys
 import textwrap
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -135,12 +136,13 @@ def _number(kind: type[_N], text: str) -> _N:
 def _demo(args: argparse.Namespace) -> None:
     from argrad.recipes.report import check_writable
 
+    started = time.perf_counter()  # loading torch is part of the time
     out = check_writable("--out", args.out)  # before a minute of work, and before torch is loaded
     _require("sklearn", "scikit-learn")
     from argrad.recipes import demo
 
     config = demo.Config(seed=args.seed, seconds=args.seconds, steps=args.steps)
-    demo.main(config, out, quiet=args.quiet)
+    demo.main(config, out, quiet=args.quiet, started=started)
 
 
 def _list(args: argparse.Namespace) -> None:

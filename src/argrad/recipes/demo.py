@@ -82,11 +82,11 @@ class Result:
     test: Tensor
 
 
-def main(config: Config, out: Path, *, quiet: bool = False) -> Result:
-    """Train all ways, show progress, write the report to `out`."""
+def main(config: Config, out: Path, *, quiet: bool = False, started: float | None = None) -> Result:
+    """Train all ways, show progress, write the report to `out`; the time counts from `started` on."""
     from argrad.recipes.demo_page import render
 
-    started = time.perf_counter()
+    started = time.perf_counter() if started is None else started
     with progress("argrad demo: a categorical VAE on 8x8 digits", HEADERS, quiet=quiet) as show:
         result = train_all(config, show, started)
     write_atomic(out, render(result))
