@@ -125,7 +125,7 @@ def test_relaxation_is_inside_and_optimal(case, regularizer):
 def test_temperature_limits(case, regularizer):
     scores = make_scores(case, 5)
     structure = case.structure
-    cold = structure.relax(scores, 1e-3, regularizer=regularizer)
+    cold = structure.relax(scores, 2e-4, regularizer=regularizer)
     torch.testing.assert_close(cold, structure.argmax(scores), atol=1e-6, rtol=0)
     hot = structure.relax(scores, 1e5, regularizer=regularizer)
     centre = structure.relax(torch.zeros_like(scores), regularizer=regularizer)
@@ -146,11 +146,16 @@ def test_relaxation_gradients_agree(case, regularizer):
 
     assert torch.autograd.gradcheck(solve, (scores,), atol=1e-5)
     weights = make_scores(case, 2, seed=4)
+    rules = [ag.Implicit(), ag.FiniteDifference(1e-6)]  # a larger step crosses a kink of sparsemax here
+    if structure._relaxations(1.0)[type(regularizer)](regularizer)[1] is not None:
+        rules.append(ag.Unrolled())
+    else:
+        with pytest.raises(ag.UnsupportedError, match="no steps to unroll"):
+            solve(scores, ag.Unrolled())
     exact, *others = (
-        torch.autograd.grad((solve(scores, rule) * weights).sum(), scores)[0]
-        for rule in (ag.Implicit(), ag.Unrolled(), ag.FiniteDifference(1e-4))
+        torch.autograd.grad((solve(scores, rule) * weights).sum(), scores)[0] for rule in rules
     )
-    for rule, other in zip(("unrolled", "finite difference"), others, strict=True):
+    for rule, other in zip(rules[1:], others, strict=True):
         # unrolled Sinkhorn stops after a fixed number of iterations; differences are O(eps^2)
         torch.testing.assert_close(
             other, exact, atol=2e-3, rtol=2e-3, msg=lambda m, rule=rule: f"{rule}: {m}"
@@ -243,7 +248,7 @@ def test_perturbed_draws_and_straight_through(case):
     assert torch.equal(hard, draw.hard)  # bitwise a vertex
     (grad,) = torch.autograd.grad((hard * make_scores(case, seed=9)).sum(), scores)
     assert bool(torch.isfinite(grad).all())
-    assert bool((grad != 0).any())
+    assert bool((grad != 0).any()) == (case.structure.count(case.event) > 1)
     before = torch.get_rng_state()
     q.sample((2,), generator=torch.Generator().manual_seed(3))
     assert torch.equal(before, torch.get_rng_state())
@@ -325,6 +330,8 @@ def test_gibbs_distribution(case):
 @pytest.mark.statistical
 def test_trace_score_is_unbiased(case, noise):
     """The mean of f(z) grad log p(trace) is the gradient of E f, by two independent routes."""
+    if case.structure.count(case.event) == 1:
+        return  # nothing random
     scores = make_scores(case).requires_grad_()
     q = ag.Perturbed(case.structure, scores)
     weights = make_scores(case, seed=11)

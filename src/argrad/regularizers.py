@@ -89,6 +89,12 @@ class Tsallis(Regularizer):
                 "Tsallis", "alpha", "must be at least 1", self.alpha, "1 is softmax, 2 is sparsemax."
             )
 
+    def value(self, z: Tensor) -> Tensor:
+        r"""$(z^\alpha - z) / (\alpha(\alpha - 1))$."""
+        if self.alpha == 1:
+            return xlogy(z, z)
+        return (z**self.alpha - z) / (self.alpha * (self.alpha - 1))
+
 
 @dataclass(frozen=True)
 class SuccessiveSoftmax(Regularizer):

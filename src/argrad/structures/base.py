@@ -213,7 +213,12 @@ class Structure(ABC):
                     f"`{self.name}.relax(backward=Unrolled())` with {regularizer!r} has no steps to unroll: its "
                     "solver is not made of differentiable operations. Use `Implicit()` or `FiniteDifference()`."
                 )
-            return unrolled(clean).to(scores.dtype)
+            soft = unrolled(clean)
+            if (
+                clean.requires_grad and not soft.requires_grad
+            ):  # nothing to choose: constant, but in the graph
+                soft = soft + 0.0 * torch.where(torch.isfinite(clean), clean, 0.0)
+            return soft.to(scores.dtype)
         if isinstance(backward, FiniteDifference):
             return finite_difference(implicit, clean, backward.eps, self.event_dims).to(scores.dtype)
         raise fail(
