@@ -248,7 +248,7 @@ def test_perturbed_draws_and_straight_through(case):
     assert torch.equal(hard, draw.hard)  # bitwise a vertex
     (grad,) = torch.autograd.grad((hard * make_scores(case, seed=9)).sum(), scores)
     assert bool(torch.isfinite(grad).all())
-    assert bool((grad != 0).any()) == (case.structure.count(case.event) > 1)
+    assert bool((grad.abs() > 1e-12).any()) == (case.structure.count(case.event) > 1)  # rounding apart
     before = torch.get_rng_state()
     q.sample((2,), generator=torch.Generator().manual_seed(3))
     assert torch.equal(before, torch.get_rng_state())
