@@ -207,7 +207,7 @@ def temperature_table(rows: list[Row]) -> list[str]:
             bias, error = r[kind]["bias"], r[kind]["error"]
             cells += [
                 f"{bias:.2f}" if bias > 3 * error else f"< {4 * error:.1g}",
-                f"{r[kind]['spread']:.{0 if r[kind]['spread'] >= 10 else 1}f}",
+                f"{r[kind]['spread']:.{0 if r[kind]['spread'] >= 10 else 2}f}",
             ]
         lines.append(f"| {r['tau']:g} | {' | '.join(cells)} | {100 * r['starved']:.2g} % |")
     return lines

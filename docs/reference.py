@@ -68,6 +68,15 @@ def stale() -> list[str]:
     return sorted(str(p.relative_to(DOCS.parent)) for p in [*old, *gone])
 
 
-if __name__ == "__main__":
-    for path, text in wanted().items():
+def main() -> None:
+    """Write every file; a page whose group is gone goes too, unless somebody wrote something on it."""
+    texts = wanted()
+    for path, text in texts.items():
         path.write_text(text, encoding="utf-8")
+    for path in (DOCS / "reference").glob("*.md"):
+        if path not in texts and len(_upper_part(path, "").split("\n\n")) <= 2:
+            path.unlink()
+
+
+if __name__ == "__main__":
+    main()

@@ -198,8 +198,18 @@ def test_displayed_formulas_get_paragraphs_of_their_own() -> None:
     from markdown import Markdown
 
     text = "One,\n$$ x_1\n   y_2 $$\nand so on.\n\n```\n$$ kept $$\n```"
-    extensions = [load("hooks").DisplayMaths(), "pymdownx.superfences", "pymdownx.arithmatex"]
+    extensions = [load("hooks/maths").DisplayMaths(), "pymdownx.superfences", "pymdownx.arithmatex"]
     html = Markdown(extensions=extensions, extension_configs={"pymdownx.arithmatex": {"generic": True}})
     result = html.convert(text)
     assert '<div class="arithmatex">\\[ x_1\n   y_2 \\]</div>' in result
     assert "$$ kept $$" in result
+
+
+def test_the_bibliography_is_readable() -> None:
+    hook = load("hooks/bibliography")
+    assert hook.plain(r"Ma{\"e}chler, {M}artin $\ell_1$") == r"Maëchler, Martin $\ell_1$"
+    page = hook.page()
+    assert (
+        '<a id="jang2017"></a>**jang2017** Eric Jang, Shixiang Gu and Ben Poole. *Categorical' in page
+    )
+    assert not re.search(r"[{}\\]", re.sub(r"\$[^$]*\$", "", page)), "TeX is left over"

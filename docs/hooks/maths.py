@@ -1,4 +1,4 @@
-"""What MkDocs needs from us beyond its settings: displayed formulas in the middle of a paragraph.
+"""Displayed formulas in the middle of a paragraph.
 
 Our docstrings put `$$ ... $$` on lines of its own but leave no empty lines around it, which reads well as
 source. Markdown only sees a display formula in a paragraph of its own, so empty lines are added here.
