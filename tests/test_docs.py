@@ -16,6 +16,8 @@ import importlib.util
 import io
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -213,3 +215,24 @@ def test_the_bibliography_is_readable() -> None:
         '<a id="jang2017"></a>**jang2017** Eric Jang, Shixiang Gu and Ben Poole. *Categorical' in page
     )
     assert not re.search(r"[{}\\]", re.sub(r"\$[^$]*\$", "", page)), "TeX is left over"
+
+
+@pytest.mark.slow
+def test_the_site_builds_and_fetches_nothing(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "--strict",
+        "--quiet",
+        "--site-dir",
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for page in tmp_path.rglob("*.html"):
+        fetched = re.findall(
+            r'(?:src|href)="(https?:[^"]+\.(?:js|css|woff2?|svg|png))"', page.read_text()
+        )
+        assert not fetched, f"{page.name} fetches {fetched}"
