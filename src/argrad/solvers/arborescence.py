@@ -56,7 +56,7 @@ def arborescence_argmax(
     arcs = split_root(widen(scores.detach()), root).cpu()
     single = single_root or root is None
     heads = _edmonds(arcs, single) if is_transformed() else _edmonds_kernel(arcs, single)
-    return join_root(arcs_of_heads(call, heads.to(scores.device), scores.dtype), root)
+    return join_root(arcs_of_heads(call, heads, scores.dtype).to(scores.device), root)
 
 
 def _edmonds_kernel(arcs: Tensor, single: bool) -> Tensor:
@@ -68,7 +68,9 @@ def _edmonds_kernel(arcs: Tensor, single: bool) -> Tensor:
     return heads.reshape(*arcs.shape[:-2], arcs.shape[-1])
 
 
-@torch.library.custom_op("argrad::edmonds", mutates_args=())
+@torch.library.custom_op(
+    "argrad::edmonds", mutates_args=(), schema="(Tensor arcs, bool single) -> Tensor"
+)
 def _edmonds(arcs: Tensor, single: bool) -> Tensor:
     """The head of each child, `(*batch, m)`; -1 where there is no arborescence."""
     return _edmonds_kernel(arcs, single)

@@ -103,9 +103,9 @@ def _sample(
     words = _words(generator)
     count = math.prod(sample_shape)
     draw = _draw_heads if is_transformed() else _draw_heads_kernel
-    heads = draw(arcs.cpu(), words, count, single).to(arcs.device)
+    heads = draw(arcs.cpu(), words, count, single)
     heads = heads.reshape(*sample_shape, *arcs.shape[:-2], arcs.shape[-1])
-    return arcs_of_heads(call, heads, dtype)
+    return arcs_of_heads(call, heads, dtype).to(arcs.device)
 
 
 def _words(generator: Generator) -> Tensor:
@@ -148,7 +148,11 @@ def _tables(graphs: Tensor, single: bool) -> tuple[Tensor, ...]:
     return direct, tables, small, kind
 
 
-@torch.library.custom_op("argrad::draw_tree_heads", mutates_args=())
+@torch.library.custom_op(
+    "argrad::draw_tree_heads",
+    mutates_args=(),
+    schema="(Tensor arcs, Tensor words, SymInt count, bool single) -> Tensor",
+)
 def _draw_heads(arcs: Tensor, words: Tensor, count: int, single: bool) -> Tensor:
     return _draw_heads_kernel(arcs, words, count, single)
 
