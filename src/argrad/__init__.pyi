@@ -48,6 +48,7 @@ from .estimators.rebar import Rebar as Rebar
 from .estimators.rebar import Relax as Relax
 from .estimators.reinforce import Reinforce as Reinforce
 from .estimators.reinmax import ReinMax as ReinMax
+from .estimators.reinmax_cv import ReinMaxCV as ReinMaxCV
 from .estimators.relaxed import GumbelST as GumbelST
 from .estimators.relaxed import Relaxed as Relaxed
 from .estimators.straight_through import StraightThrough as StraightThrough

@@ -22,7 +22,7 @@ _KINDS = {
     "_checks": "errors",
     "_errors": "errors",
     "conditional_gumbel": "gumbel",
-    "diagnose": "diagnostics",
+    "_diagnose": "diagnostics",
     "monitor": "diagnostics",
     "traces": "distributions",
     "gibbs": "distributions",

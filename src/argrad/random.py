@@ -30,6 +30,8 @@ from argrad._kernels.threads import run_rows
 from argrad._numerics import compute_dtype
 from argrad._types import Generator, Shape
 
+__all__ = ["CounterRNG", "exponential", "gumbel", "logistic", "normal", "uniform"]
+
 _MASK = (1 << 64) - 1
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
