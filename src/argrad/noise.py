@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from argrad import random
-from argrad._checks import check_count, fail
+from argrad._checks import can_read, check_count, fail
 from argrad._errors import UnsupportedError
 from argrad._numerics import compute_dtype
 from argrad._types import Float, Generator, Shape
@@ -259,7 +259,7 @@ def gamma(
     r"""Gamma(concentration, 1) draws from any generator, by a fixed number of rejection rounds.
 
     Marsaglia and Tsang's method accepts with probability above 0.95; after 12 rounds fewer than one
-    draw in $10^{15}$ is left unaccepted (and keeps its last proposal). No loop depends on the data.
+    draw in $10^{15}$ is left unaccepted (and keeps its last proposal).
 
     References: [marsaglia2000].
     """
@@ -283,6 +283,8 @@ def gamma(
         )
         result = torch.where(done, result, d * v.clamp(min=0.0))
         done = done | good
+        if can_read(done) and bool(done.all()):  # after four rounds, as a rule
+            break
     if concentration < 1:  # Gamma(a) = Gamma(a + 1) U^(1/a)
         u = random.uniform(shape, generator=last, **options)
         result = result * u ** (1 / concentration)
