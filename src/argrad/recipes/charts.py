@@ -146,8 +146,10 @@ def _class(colour: int) -> str:
 
 
 def _dash(colour: int) -> str:
-    """Lines after the palette's end repeat its colours, dashed."""
-    return f' stroke-dasharray="{2 + 4 * (colour // COLOURS)} 4"' if colour >= COLOURS else ""
+    """Solid for the first half of the palette, dashed for the second, dotted when it repeats."""
+    if colour >= COLOURS:
+        return ' stroke-dasharray="1 5"'
+    return ' stroke-dasharray="7 4"' if colour >= COLOURS // 2 else ""
 
 
 def number(value: float, digits: int = 4) -> str:

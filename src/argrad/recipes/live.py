@@ -61,8 +61,9 @@ class PlainProgress(Progress):
         tenths = 10 * done // max(total, 1)
         if tenths > self._tenths:
             self._tenths = tenths
-            numbers = "   ".join(f"{line.name} {fixed(line.values[1])}" for line in lines)
-            self.say(f"{10 * tenths:4d} %  {self.headers[2]}:  {numbers}")
+            low, high = (pick(lines, key=lambda x: x.values[1]) for pick in (min, max))
+            ends = (f"{fixed(line.values[1])} ({line.name})" for line in (low, high))
+            self.say(f"{10 * tenths:4d} %  {self.headers[2]} from {' to '.join(ends)}")
 
     def finish(self, lines: Sequence[Line]) -> None:
         """The whole table."""
