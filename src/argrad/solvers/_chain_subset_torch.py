@@ -101,9 +101,15 @@ def log_partition(scores: Tensor, k: int | Tensor) -> Tensor:
     return logsumexp(_plant(scores, k, logsumexp)[2], (-2, -1))
 
 
-def marginals(scores: Tensor, k: int | Tensor) -> Tensor:
-    """The gradient of `log_partition`."""
-    return torch.func.grad(lambda x: log_partition(x, k).sum())(scores)
+def infer(scores: Tensor, k: int | Tensor) -> tuple[Tensor, Tensor]:
+    """log Z and its gradient, the marginals."""
+
+    def total(x: Tensor) -> tuple[Tensor, Tensor]:
+        log_z = log_partition(x, k)
+        return log_z.masked_fill(log_z == -math.inf, 0.0).sum(), log_z
+
+    mu, log_z = torch.func.grad(total, has_aux=True)(scores)
+    return log_z, mu
 
 
 def argmax(scores: Tensor, k: int | Tensor) -> tuple[Tensor, Tensor]:

@@ -53,13 +53,13 @@ class _Convolve(torch.autograd.Function):
         ctx.save_for_forward(*inputs[:2])
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple:
-        a, b = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Any) -> tuple:
+        (a, b), (g,) = ctx.saved_tensors, grads
         return correlate(g, b, a.shape[-1]), correlate(g, a, b.shape[-1]), None
 
     @staticmethod
-    def jvp(ctx: Any, d_a: Tensor, d_b: Tensor, _: None) -> Tensor:
-        a, b = ctx.saved_tensors
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        (a, b), (d_a, d_b, _) = ctx.saved_tensors, tangents
         return convolve(d_a, b, ctx.size) + convolve(a, d_b, ctx.size)
 
 
@@ -77,11 +77,11 @@ class _Correlate(torch.autograd.Function):
         ctx.save_for_forward(*inputs[:2])
 
     @staticmethod
-    def backward(ctx: Any, u: Tensor) -> tuple:
-        g, b = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Any) -> tuple:
+        (g, b), (u,) = ctx.saved_tensors, grads
         return convolve(u, b, g.shape[-1]), correlate(g, u, b.shape[-1]), None
 
     @staticmethod
-    def jvp(ctx: Any, d_g: Tensor, d_b: Tensor, _: None) -> Tensor:
-        g, b = ctx.saved_tensors
+    def jvp(ctx: Any, *tangents: Any) -> Tensor:
+        (g, b), (d_g, d_b, _) = ctx.saved_tensors, tangents
         return correlate(d_g, b, ctx.size) + correlate(g, d_b, ctx.size)

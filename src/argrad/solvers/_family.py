@@ -24,10 +24,10 @@ from argrad._numerics import widen
 class Family(NamedTuple):
     """Its functions; each takes the scores, then what is said here, then the family's options."""
 
-    log_partition: Callable[..., Tensor]  # in torch
-    marginals: Callable[..., Tensor]  # in torch; finite, but meaningless, in rows without a structure
-    infer: Callable[..., tuple[Tensor, Tensor]]  # kernel: (log Z, marginals); takes "want marginals"
-    hessian_product: Callable[..., Tensor]  # kernel; takes the vector
+    log_partition: Callable[..., Tensor]  # torch
+    infer: Callable[..., tuple[Tensor, Tensor]]  # torch: (log Z, marginals, finite if log Z is not)
+    kernel_infer: Callable[..., tuple[Tensor, Tensor]]  # takes "with marginals"
+    kernel_hessian_product: Callable[..., Tensor]  # takes the vector
 
 
 def use_kernel(scores: Tensor) -> bool:
@@ -43,7 +43,7 @@ def log_partition(family: Family, scores: Tensor, *options: Any) -> Tensor:
     elif torch.is_grad_enabled() and x.requires_grad:
         log_z, _ = _Inference.apply(x, family, *options)
     else:
-        log_z, _ = family.infer(x, False, *options)
+        log_z, _ = family.kernel_infer(x, False, *options)
     return log_z.to(scores.dtype)
 
 
@@ -53,7 +53,7 @@ def marginals(call: str, advice: str, family: Family, scores: Tensor, *options: 
     if use_kernel(x):
         log_z, mu = _Inference.apply(x, family, *options)
     else:
-        log_z, mu = family.log_partition(x.detach(), *options), family.marginals(x, *options)
+        log_z, mu = family.infer(x, *options)
     return refuse_empty(call, advice, log_z, mu).to(scores.dtype)
 
 
@@ -79,8 +79,8 @@ class _Inference(torch.autograd.Function):
     @staticmethod
     def forward(scores: Tensor, family: Family, *options: Any) -> tuple[Tensor, Tensor]:
         if use_kernel(scores):
-            return family.infer(scores, True, *options)
-        return family.log_partition(scores, *options), family.marginals(scores, *options)
+            return family.kernel_infer(scores, True, *options)
+        return family.infer(scores, *options)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
@@ -89,8 +89,8 @@ class _Inference(torch.autograd.Function):
         ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, g_log_z: Tensor | None, g_mu: Tensor | None) -> tuple:
-        scores, mu = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Any) -> tuple:
+        (scores, mu), (g_log_z, g_mu) = ctx.saved_tensors, grads
         grad = None
         if g_log_z is not None:
             grad = g_log_z.reshape(g_log_z.shape + (1,) * (mu.dim() - g_log_z.dim())) * mu
@@ -108,7 +108,7 @@ class _HessianProduct(torch.autograd.Function):
     @staticmethod
     def forward(scores: Tensor, v: Tensor, family: Family, *options: Any) -> Tensor:
         if use_kernel(scores):
-            return family.hessian_product(scores, v, *options)
+            return family.kernel_hessian_product(scores, v, *options)
         return _hessian_product_torch(family, options, scores, v)
 
     @staticmethod
@@ -117,8 +117,8 @@ class _HessianProduct(torch.autograd.Function):
         ctx.save_for_backward(scores, v)
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple:
-        scores, v = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Any) -> tuple:
+        (scores, v), (g,) = ctx.saved_tensors, grads
         g_scores = g_v = None
         if ctx.needs_input_grad[0]:
             product = lambda x: _hessian_product_torch(ctx.family, ctx.options, x, v)  # noqa: E731
@@ -129,7 +129,7 @@ class _HessianProduct(torch.autograd.Function):
 
 
 def _hessian_product_torch(family: Family, options: Any, scores: Tensor, v: Tensor) -> Tensor:
-    return torch.func.vjp(lambda x: family.marginals(x, *options), scores)[1](v)[0]
+    return torch.func.vjp(lambda x: family.infer(x, *options)[1], scores)[1](v)[0]
 
 
 # ---- rows for kernels, draws ---------------------------------------------------------------------

@@ -86,25 +86,28 @@ def _plant(scores: Tensor, k: int | Tensor, at_most: bool) -> tuple[Tensor, list
 def log_partition(scores: Tensor, k: int | Tensor, at_most: bool) -> Tensor:
     """Eq. (1); -inf with gradient 0 where fewer than k items are allowed."""
     c, tree, weights = _plant(scores, k, at_most)
-    chance = (weights * tree[-1][..., 0, :]).sum(-1)
+    return _log_partition(scores, k, at_most, c, (weights * tree[-1][..., 0, :]).sum(-1))
+
+
+def _log_partition(scores: Tensor, k: int | Tensor, at_most: bool, c: Tensor, chance: Tensor) -> Tensor:
     none = (chance == 0) if at_most else ((scores > -math.inf).sum(-1) < k)
-    chance = torch.where(none, 1.0, chance)
-    constant = c[..., 0] * k + functional.softplus(scores - c).sum(-1)
-    return (constant + torch.log(chance)).masked_fill(none, -math.inf)
+    # softplus(x) = x from 40 on (torch's default, 20, loses 1e-9)
+    constant = c[..., 0] * k + functional.softplus(scores - c, threshold=40.0).sum(-1)
+    return (constant + torch.log(torch.where(none, 1.0, chance))).masked_fill(none, -math.inf)
 
 
-def marginals(scores: Tensor, k: int | Tensor, at_most: bool) -> Tensor:
-    """p_i P(the others count k - 1) / P(all count k), the second factor passed down the tree."""
-    _, tree, weights = _plant(scores, k, at_most)
+def infer(scores: Tensor, k: int | Tensor, at_most: bool) -> tuple[Tensor, Tensor]:
+    """log Z, and p_i P(the others count k - 1) / P(all count k), whose second factor is passed down the tree."""
+    c, tree, weights = _plant(scores, k, at_most)
     outer = weights[..., None, :]
     chance = (outer * tree[-1]).sum(-1)
     for level in reversed(tree[:-1]):
         a, b = level[..., 0::2, :], level[..., 1::2, :]
-        outer = torch.stack(
-            [correlate(outer, b, b.shape[-1]), correlate(outer, a, a.shape[-1])], -2
-        ).flatten(-3, -2)
+        sides = [correlate(outer, b, b.shape[-1]), correlate(outer, a, a.shape[-1])]
+        outer = torch.stack(sides, -2).flatten(-3, -2)
     chosen = (tree[0] * outer)[..., : scores.shape[-1], 1]
-    return chosen / torch.where(chance > 0, chance, 1.0)
+    log_z = _log_partition(scores, k, at_most, c, chance[..., 0])
+    return log_z, chosen / torch.where(chance > 0, chance, 1.0)
 
 
 def sample(scores: Tensor, k: int | Tensor, at_most: bool, uniform: Tensor) -> Tensor:
