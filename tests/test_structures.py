@@ -267,7 +267,7 @@ def test_objects_are_values(case):
 def test_bad_scores_get_a_sentence(case):
     structure = case.structure
     nan = torch.full(case.event, math.nan)
-    with pytest.raises(ag.InputError, match="NaN or \\+inf"):
+    with pytest.raises(ag.InputError, match=r"NaN or \+inf"):
         structure.argmax(nan)
     with pytest.raises(ag.InputTypeError, match="floating point"):
         structure.argmax(torch.zeros(case.event, dtype=torch.int64))
@@ -364,3 +364,119 @@ def test_trace_score_is_unbiased(case, noise):
         z = (own.mean() - finite.mean()) / ((own.var() + finite.var()) / n).sqrt()
         # the finite difference itself is off by O(step^2), far below its standard error here
         assert abs(z.item()) < 5.5
+
+
+def test_an_oracle_answers_what_a_solver_can():
+    solve = ag.OneHot().argmax
+    oracle = ag.Oracle(solve)
+    scores = torch.randn(3, 4, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    assert torch.equal(oracle.argmax(scores), ag.OneHot().argmax(scores))
+    q = ag.Perturbed(oracle, scores)
+    same = ag.Perturbed(ag.OneHot(), scores)
+    draws = [law.sample((5,), generator=torch.Generator().manual_seed(1)) for law in (q, same)]
+    assert torch.equal(*draws)
+    for estimator in (
+        ag.PerturbedOptimizer(20),
+        ag.Imle(),
+        ag.Blackbox(),
+        ag.Identity(),
+        ag.LeaveOneOut(4),
+    ):
+        estimate = estimator.evaluate(lambda z: (z * z.new_tensor([0.0, 1.0, 2.0, 3.0])).sum(-1), q)
+        assert bool(torch.isfinite(estimate.scores_grad).all())
+    for refused in (
+        oracle.log_partition,
+        oracle.marginals,
+        oracle.entropy,
+        oracle.sample,
+        oracle.relax,
+    ):
+        with pytest.raises(ag.UnsupportedError, match="arg max only"):
+            refused(scores)
+    for question in (
+        lambda: oracle.count((4,)),
+        lambda: oracle.contains(scores),
+        lambda: oracle.enumerate((4,)),
+    ):
+        with pytest.raises(ag.UnsupportedError, match="arg max only"):
+            question()
+    with pytest.raises(ag.InputError, match="must return a tensor of the scores' shape"):
+        ag.Oracle(lambda s: s[..., :1]).argmax(scores)
+    with pytest.raises(ag.InputError, match="must be a function"):
+        ag.Oracle(3)  # type: ignore[arg-type]
+
+
+def test_permutations_refuse_what_is_hard_and_say_what_to_do():
+    scores = torch.zeros(3, 3)
+    for refused in (ag.Permutation().log_partition, ag.Permutation().sample, ag.Permutation().entropy):
+        with pytest.raises(ag.UnsupportedError, match=r"#P-hard.*Perturbed"):
+            refused(scores)
+    with pytest.raises(ag.UnsupportedError, match="#P-hard"):
+        ag.Matching().marginals(scores)
+    with pytest.raises(ag.UnsupportedError, match="trace"):
+        ag.Perturbed(ag.Subset(2), torch.zeros(4)).log_prob(torch.tensor([1.0, 1.0, 0.0, 0.0]))
+
+
+def test_k_can_differ_by_row():
+    scores = make_scores(STRUCTURES[3], 3)
+    k = torch.tensor([1, 2, 4])
+    many = ag.Subset(k)
+    for name in ("argmax", "marginals", "log_partition", "entropy"):
+        rows = [getattr(ag.Subset(int(ki)), name)(s) for ki, s in zip(k, scores, strict=True)]
+        torch.testing.assert_close(getattr(many, name)(scores), torch.stack(rows), atol=1e-9, rtol=1e-9)
+    for regularizer in (
+        ag.ExponentialFamily(),
+        ag.Euclidean(),
+        ag.Entropy(),
+        ag.BinaryEntropy(),
+        ag.Tsallis(1.5),
+    ):
+        soft = many.relax(scores, 0.5, regularizer=regularizer)
+        torch.testing.assert_close(soft.sum(-1), k.double(), atol=1e-8, rtol=0)
+    z = many.sample(scores, (100,), generator=torch.Generator().manual_seed(0))
+    assert bool((z.sum(-1) == k).all())
+
+
+def test_seven_relaxations_of_k_subsets_side_by_side():
+    """The seven rows of the seed's table, each from public parts, on the same scores."""
+    scores = make_scores(STRUCTURES[3], 2)
+    g = {"generator": ag.CounterRNG(0)}
+    perturbed = ag.Perturbed(ag.Subset(2), scores)
+    rows = {
+        "L2X": ag.presets.l2x(scores, 2, 0.5, **g),
+        "SoftSub": ag.presets.softsub(scores, 2, 0.5, **g),
+        "Euclidean": perturbed.rsample(tau=0.5, regularizer=ag.Euclidean(), **g),
+        "categorical entropy": perturbed.rsample(tau=0.5, regularizer=ag.Entropy(), **g),
+        "binary entropy": perturbed.rsample(tau=0.5, regularizer=ag.BinaryEntropy(), **g),
+        "exponential family": perturbed.rsample(tau=0.5, regularizer=ag.ExponentialFamily(), **g),
+        "correlated": ag.presets.correlated_topk(
+            torch.cat([scores, torch.zeros(2, 4)], -1), 2, 0.5, **g
+        )[..., :5],
+    }
+    for name, z in rows.items():
+        assert z.shape == (2, 5), name
+        assert bool(((z >= 0) & (z <= 1 + 1e-9)).all()), name
+        if name not in ("L2X", "SoftSub"):
+            torch.testing.assert_close(z.sum(-1), torch.full((2,), 2.0, dtype=torch.float64))
+
+
+def test_fenchel_young_losses():
+    for case in STRUCTURES:
+        scores = make_scores(case, 2).requires_grad_()
+        target = case.structure.argmax(make_scores(case, 2, seed=8))
+        for regularizer in case.regularizers:
+            if isinstance(regularizer, ag.SuccessiveSoftmax):
+                continue
+            loss = ag.FenchelYoung(case.structure, regularizer, tau=0.7)
+            value = loss(scores, target)
+            assert bool((value >= -1e-9).all()), (case.name, regularizer)
+            (grad,) = torch.autograd.grad(value.sum(), scores)
+            soft = case.structure.relax(scores, 0.7, regularizer=regularizer)
+            expected = case.structure.inner_weight * (soft - target)
+            torch.testing.assert_close(grad, expected.detach(), atol=1e-7, rtol=1e-6)
+        if case.structure.count(case.event) > 1:
+            sampled = ag.PerturbedFenchelYoung(case.structure, num_samples=4000)
+            (grad,) = torch.autograd.grad(
+                sampled(scores, target, generator=torch.Generator().manual_seed(0)).sum(), scores
+            )
+            assert grad.abs().max() <= 1 + 1e-9

@@ -65,6 +65,13 @@ class Report:
         oracle: where the "exact" gradient comes from.
         oracle_error: its own standard error, relative; 0 for enumeration.
         replicates: estimates behind each row.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> q = ag.Gibbs(ag.OneHot(), torch.zeros(3))
+        >>> report = ag.diagnose(lambda z: z[..., 0], q, [ag.Exact()], replicates=2)
+        >>> report.oracle, report.rows[0].verdict
+        ('enumeration', 'unbiased')
     """
 
     rows: tuple[Row, ...]
@@ -158,6 +165,13 @@ def race(
         milliseconds: the budget an update; None is the slowest estimator's time for one estimate.
         replicates: as `diagnose`.
         generator: source of randomness.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> q = ag.Gibbs(ag.OneHot(), torch.zeros(3))
+        >>> outcome = ag.race(lambda z: z[..., 0], q, [ag.LeaveOneOut(2), ag.Reinforce()], replicates=50)
+        >>> outcome.best in ("LeaveOneOut", "Reinforce")
+        True
     """
     report = diagnose(f, q, estimators, replicates=replicates, generator=generator)
     rows = [r for r in report.rows if not r.verdict.startswith("refused")]
@@ -178,6 +192,12 @@ class Race:
         milliseconds: the budget.
         mse: name -> mean squared error within the budget, rising.
         best: the first name.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> q = ag.Gibbs(ag.OneHot(), torch.zeros(3))
+        >>> list(ag.race(lambda z: z[..., 0], q, [ag.Reinforce()], replicates=50).mse)
+        ['Reinforce']
     """
 
     report: Report
@@ -209,6 +229,10 @@ def check_batch_independence(
         z: samples `(S, *batch, *event)` with at least two items in the batch.
         batch_dims: number of batch dimensions.
         tolerance: largest relative change that counts as none.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.check_batch_independence(lambda z: z[..., 0], torch.eye(3).expand(2, 3, 3))
     """
     flat = z.flatten(1, batch_dims)
     if flat.shape[1] < 2:

@@ -14,17 +14,41 @@ from argrad._checks import fail
 
 
 class Backward(ABC):  # noqa: B024  (a marker; the rule is applied in `Structure.relax`)
-    """A way to differentiate a relaxed solution."""
+    """A way to differentiate a relaxed solution.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores, w = torch.zeros(3, requires_grad=True), torch.tensor([1.0, 0.0, 0.0])
+        >>> for rule in (ag.Implicit(), ag.Unrolled(), ag.FiniteDifference()):
+        ...     z = ag.OneHot().relax(scores, backward=rule)
+        ...     print((torch.autograd.grad((z * w).sum(), scores)[0] * 9).round().tolist())
+        [2.0, -1.0, -1.0]
+        [2.0, -1.0, -1.0]
+        [2.0, -1.0, -1.0]
+    """
 
 
 @dataclass(frozen=True)
 class Implicit(Backward):
-    """The analytic derivative at the solution (implicit function theorem): exact, cheap, the default."""
+    """The analytic derivative at the solution (implicit function theorem): exact, cheap, the default.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.Subset(2).relax(torch.zeros(4), backward=ag.Implicit())
+        tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
 
 
 @dataclass(frozen=True)
 class Unrolled(Backward):
-    """Automatic differentiation through the steps of the solver; memory grows with their number."""
+    """Automatic differentiation through the steps of the solver; memory grows with their number.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.Permutation().relax(torch.zeros(2, 2), backward=ag.Unrolled())
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+    """
 
 
 @dataclass(frozen=True)
@@ -39,6 +63,13 @@ class FiniteDifference(Backward):
 
     Args:
         eps: step in units of the scores.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.zeros(3, requires_grad=True)
+        >>> ag.OneHot().relax(scores, backward=ag.FiniteDifference(1e-3))[0].backward()
+        >>> (scores.grad * 9).round()
+        tensor([ 2., -1., -1.])
 
     References: [domke2010], [paulus2020].
     """

@@ -99,7 +99,9 @@ class Gibbs(StructuredDistribution):
 def _kl_gibbs(p: Gibbs, q: Gibbs) -> Tensor:
     r"""$\langle\theta_p - \theta_q, \mu_p\rangle - A(\theta_p) + A(\theta_q)$."""
     if p.structure != q.structure or p.joined != q.joined:
-        raise NotImplementedError(f"KL between Gibbs laws of {p.structure!r} and {q.structure!r}")
+        raise UnsupportedError(
+            f"The KL divergence needs two Gibbs laws over the same structure; got {p!r} and {q!r}."
+        )
     mean = p.structure.marginals(p.scores, mask=p.mask)
     inner_p = p.structure._inner(p.structure._clean("kl", p.scores, p.mask), mean)
     inner_q = q.structure._inner(q.structure._clean("kl", q.scores, q.mask), mean)

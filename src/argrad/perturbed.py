@@ -34,6 +34,12 @@ class Draw(NamedTuple):
         soft: the relaxed point of the same perturbed scores, or None if no `tau` was given.
         perturbed: scores plus noise, with the gradient of the scores.
         noise: the draw of the noise, before `noise_scale`.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> draw = ag.Perturbed(ag.OneHot(), torch.zeros(3)).draw(tau=0.5)
+        >>> bool(draw.hard.argmax() == draw.soft.argmax() == draw.perturbed.argmax())
+        True
     """
 
     hard: Tensor

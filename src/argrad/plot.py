@@ -9,8 +9,8 @@ import torch
 from argrad._errors import ArgradError
 
 if TYPE_CHECKING:
-    from argrad._types import Generator
     from argrad._diagnose import Report
+    from argrad._types import Generator
 
 # Okabe and Ito's palette: distinct for colour-blind readers and in print.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")

@@ -18,7 +18,17 @@ from argrad._numerics import xlogy
 
 
 class Regularizer(ABC):  # noqa: B024  (what can be solved is decided by the structure)
-    """A convex function on the hull of a structure."""
+    """A convex function on the hull of a structure.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.tensor([2.0, 1.0, 0.0, -1.0])
+        >>> for f in (ag.Euclidean(), ag.BinaryEntropy(), ag.ExponentialFamily()):
+        ...     print([round(x, 2) for x in ag.Subset(2).relax(scores, regularizer=f).tolist()])
+        [1.0, 1.0, 0.0, 0.0]
+        [0.82, 0.62, 0.38, 0.18]
+        [0.88, 0.69, 0.31, 0.12]
+    """
 
     def value(self, z: Tensor) -> Tensor:
         r"""The terms of $f(z)$, elementwise; they are to be summed over an event."""
@@ -28,6 +38,11 @@ class Regularizer(ABC):  # noqa: B024  (what can be solved is decided by the str
 @dataclass(frozen=True)
 class Entropy(Regularizer):
     r"""$f(z) = \sum_i z_i \log z_i$: softmax, Sinkhorn, "categorical entropy" top-k.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.OneHot().relax(torch.tensor([0.0, 1.0]), regularizer=ag.Entropy())
+        tensor([0.2689, 0.7311])
 
     References: [paulus2020], [mena2018].
     """
@@ -41,6 +56,11 @@ class Entropy(Regularizer):
 class Euclidean(Regularizer):
     r"""$f(z) = \frac12 \|z\|^2$: sparsemax, projection. Soft points have exact zeros and ones.
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.OneHot().relax(torch.tensor([0.0, 0.5]), regularizer=ag.Euclidean())
+        tensor([0.2500, 0.7500])
+
     References: [martins2016], [paulus2020].
     """
 
@@ -52,6 +72,11 @@ class Euclidean(Regularizer):
 @dataclass(frozen=True)
 class BinaryEntropy(Regularizer):
     r"""$f(z) = \sum_i z_i \log z_i + (1 - z_i) \log(1 - z_i)$: a sigmoid with one shared threshold.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.Bits().relax(torch.tensor([0.0, 1.0]), regularizer=ag.BinaryEntropy())
+        tensor([0.5000, 0.7311])
 
     References: [paulus2020].
     """
@@ -67,6 +92,11 @@ class ExponentialFamily(Regularizer):
 
     $$ z_\tau = \nabla A(w/\tau) = \mathbb{E}_{z \sim \exp\langle w/\tau, z\rangle}[z] $$
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.SpanningTree().relax(torch.zeros(3, 3), regularizer=ag.ExponentialFamily())[0]
+        tensor([0.0000, 0.6667, 0.6667])
+
     References: [paulus2020].
     """
 
@@ -77,6 +107,11 @@ class Tsallis(Regularizer):
 
     Args:
         alpha: 1 is `Entropy`, 2 is `Euclidean` (up to a constant); larger is sparser.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.OneHot().relax(torch.tensor([0.0, 4.0]), regularizer=ag.Tsallis(1.5))
+        tensor([0., 1.])
 
     References: [peters2019].
     """
@@ -103,6 +138,11 @@ class SuccessiveSoftmax(Regularizer):
     $$ a^{1} = w, \quad p^{j} = \mathrm{softmax}(a^{j}/\tau), \quad a^{j+1} = a^{j} + \log(1 - p^{j}),
        \quad z_\tau = \sum_{j=1}^{k} p^{j} $$
     The relaxation of Xie & Ermon ("SoftSub"), kept for comparison; its points need not lie in the hull.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> ag.Subset(2).relax(torch.zeros(4), regularizer=ag.SuccessiveSoftmax())
+        tensor([0.5000, 0.5000, 0.5000, 0.5000])
 
     References: [xie2019].
     """

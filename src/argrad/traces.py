@@ -30,6 +30,12 @@ class Trace(NamedTuple):
         hard: the vertex, shape `sample_shape + batch + event`.
         log_prob: of the trace, with gradient for the scores, shape `sample_shape + batch`.
         kind: `"vertex"`, `"top-k"`, `"kruskal"`, `"edmonds"` or `"noise"`.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> trace = ag.Perturbed(ag.Subset(2), torch.zeros(4, requires_grad=True)).trace((3,))
+        >>> trace.kind, trace.log_prob.shape
+        ('top-k', torch.Size([3]))
     """
 
     hard: Tensor

@@ -30,6 +30,13 @@ class Arm(Estimator):
     Args:
         num_pairs: independent pairs, averaged.
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.zeros(5, 3, requires_grad=True)
+        >>> ag.Arm()(lambda b: (b.sum(-1) > 1).float(), ag.Gibbs(ag.Bits(), scores)).mean().backward()
+        >>> scores.grad.shape
+        torch.Size([5, 3])
+
     References: [yin2019].
     """
 
@@ -79,6 +86,13 @@ class DisArm(Arm):
 
     Args:
         num_pairs: independent pairs, averaged.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.zeros(5, 3, requires_grad=True)
+        >>> ag.DisArm()(lambda z: (z.argmax(-1) > 1).float(), ag.Gibbs(ag.OneHot(), scores)).mean().backward()
+        >>> scores.grad.shape
+        torch.Size([5, 3])
 
     References: [dong2020], [dong2021].
     """

@@ -40,6 +40,12 @@ class Estimate:
         samples: every batch of points at which `f` was evaluated, in order.
         costs: the costs there.
         evaluations: number of evaluations of `f` an item of the batch.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> seen = ag.LeaveOneOut(4).evaluate(lambda z: z[..., 0], ag.Gibbs(ag.OneHot(), torch.zeros(2, 3)))
+        >>> seen.value.shape, seen.scores_grad.shape, seen.evaluations
+        (torch.Size([2]), torch.Size([2, 3]), 4)
     """
 
     value: Tensor
@@ -54,6 +60,14 @@ class Estimator(ABC):
 
     Stateless estimators are frozen dataclasses; those with parameters or running averages are
     `nn.Module`s as well.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> q = ag.Gibbs(ag.Subset(2), torch.zeros(8, 5, requires_grad=True))
+        >>> for est in (ag.LeaveOneOut(4), ag.MuProp(), ag.StraightThrough()):  # one contract for all
+        ...     est(lambda z: (z[..., 0] - z[..., 1]) ** 2, q).mean().backward()
+        >>> ag.Rebar().works_with(q), ag.LeaveOneOut.is_unbiased
+        (False, True)
     """
 
     # ==== must define =============================================================================

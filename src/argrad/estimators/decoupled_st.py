@@ -24,6 +24,12 @@ class DecoupledST(PathEstimator):
         tau_backward: temperature of the gradient.
         num_samples: independent samples, averaged.
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> z = ag.DecoupledST(tau_forward=None).rsample(ag.Gibbs(ag.OneHot(), torch.zeros(2, 3)))
+        >>> z.sum(-1)
+        tensor([1., 1.])
+
     References: [shah2024].
     """
 

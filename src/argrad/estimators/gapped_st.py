@@ -26,6 +26,12 @@ class GappedST(CategoricalPath):
         gap: the margin.
         num_samples: independent samples, averaged.
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> z = ag.GappedST().rsample(ag.Gibbs(ag.OneHot(), torch.zeros(2, 3)))
+        >>> z.sum(-1)
+        tensor([1., 1.])
+
     References: [fan2022].
     """
 

@@ -29,6 +29,12 @@ class GumbelRao(CategoricalPath):
         inner_samples: $K$, draws of the noise for each hard sample.
         num_samples: independent hard samples, averaged.
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> z = ag.GumbelRao(tau=0.5, inner_samples=20).rsample(ag.Gibbs(ag.OneHot(), torch.zeros(2, 3)))
+        >>> z.sum(-1)
+        tensor([1., 1.])
+
     References: [paulus2021].
     """
 

@@ -73,6 +73,14 @@ class Blackbox(Imle):
 
     The formula of `Imle`. Its authors use no noise: `Perturbed(structure, scores, noise=NoNoise())`.
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.tensor([0.0, 1.0, 2.0], requires_grad=True)
+        >>> q = ag.Perturbed(ag.OneHot(), scores, noise=ag.NoNoise())
+        >>> (ag.Blackbox(lam=2.0).rsample(q) * torch.tensor([0.0, 0.0, 1.0])).sum().backward()
+        >>> scores.grad
+        tensor([ 0.0000, -0.5000,  0.5000])
+
     References: [vlastelica2020].
     """
 
@@ -87,6 +95,13 @@ class Identity(PathEstimator):
         center: take out the mean of the gradient over an object, to which the arg max of structures
             of constant size is blind.
         num_samples: independent samples, averaged.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.zeros(3, requires_grad=True)
+        >>> (ag.Identity().rsample(ag.Perturbed(ag.OneHot(), scores)) * torch.tensor([3.0, 0.0, 0.0])).sum().backward()
+        >>> scores.grad
+        tensor([ 2., -1., -1.])
 
     References: [sahoo2023].
     """
@@ -131,6 +146,13 @@ class AdaptiveImle(nn.Module, PathEstimator):
         decay: of the running average.
         symmetric: the central difference.
         num_samples: independent samples, averaged.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> est, scores = ag.AdaptiveImle(), torch.randn(4, 6, requires_grad=True)
+        >>> (est.rsample(ag.Perturbed(ag.Subset(2), scores)) * torch.randn(6)).sum().backward()
+        >>> bool(est.alpha != 1)
+        True
 
     References: [minervini2023].
     """

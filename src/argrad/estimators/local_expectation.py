@@ -29,6 +29,14 @@ class LocalExpectation(Estimator):
     Args:
         num_samples: independent samples of the others, averaged.
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.zeros(3, 4, requires_grad=True)  # three categoricals, one cost
+        >>> q = ag.Gibbs(ag.OneHot(), scores).independent(1)
+        >>> ag.LocalExpectation()(lambda z: z[..., 0].prod(-1), q).backward()
+        >>> scores.grad.shape
+        torch.Size([3, 4])
+
     References: [titsias2015].
     """
 

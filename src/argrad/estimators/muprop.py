@@ -30,6 +30,13 @@ class MuProp(Estimator):
     Args:
         num_samples: independent samples, averaged.
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.zeros(3, requires_grad=True)
+        >>> ag.MuProp()(lambda z: z @ torch.tensor([0.0, 0.0, 3.0]), ag.Gibbs(ag.OneHot(), scores)).backward()
+        >>> scores.grad
+        tensor([-0.3333, -0.3333,  0.6667])
+
     References: [gu2016].
     """
 
@@ -74,6 +81,13 @@ class Darn(Estimator):
 
     Args:
         num_samples: independent samples, averaged.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.zeros(2, 4, requires_grad=True)
+        >>> ag.Darn()(lambda z: z[..., 0] ** 2, ag.Gibbs(ag.Bits(), scores)).sum().backward()
+        >>> scores.grad.shape
+        torch.Size([2, 4])
 
     References: [gregor2014], [gu2016].
     """

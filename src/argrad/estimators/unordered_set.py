@@ -55,6 +55,13 @@ class UnorderedSet(DistinctSamples):
     Args:
         num_samples: k; the whole support if it is smaller (then exact).
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> q = ag.Gibbs(ag.OneHot(), torch.zeros(5, requires_grad=True))
+        >>> value = ag.UnorderedSet(5)(lambda z: z @ torch.arange(5.0), q)  # all five: exact
+        >>> round(value.item(), 4)
+        2.0
+
     References: [kool2020].
     """
 
@@ -83,6 +90,12 @@ class SumAndSample(DistinctSamples):
 
     Args:
         num_samples: k; the whole support if it is smaller (then exact).
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> q = ag.Gibbs(ag.OneHot(), torch.zeros(5, requires_grad=True))
+        >>> ag.SumAndSample(3)(lambda z: z @ torch.arange(5.0), q).shape
+        torch.Size([])
 
     References: [liu2019].
     """

@@ -27,6 +27,12 @@ class Vimco(Estimator):
     Args:
         num_samples: $S$, at least 2.
 
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.zeros(4, 3, requires_grad=True)
+        >>> bound = ag.Vimco(5)(lambda z: z[..., 0] - 1.0, ag.Gibbs(ag.OneHot(), scores))
+        >>> (-bound).mean().backward()
+
     References: [mnih2016].
     """
 

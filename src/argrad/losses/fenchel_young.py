@@ -2,6 +2,7 @@ r"""Fenchel-Young losses: how far scores are from preferring an observed object.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -66,16 +67,13 @@ class FenchelYoung:
             return (best - structure._inner(clean, y)).to(scores.dtype)
         soft = structure.relax(clean, self.tau, regularizer=f)
         gap = self._value(f, clean.detach(), soft.detach()) - self._value(f, clean.detach(), y)
-        # the gradient is soft - y (envelope theorem); kept differentiable, so that Hessians are right
-        change = structure._inner(_zero_where_closed(clean), soft - y)
-        return (gap + change - change.detach()).to(scores.dtype)
+        # value 0, gradient soft - y (envelope theorem), kept differentiable so that Hessians are right
+        moving = clean.masked_fill(clean == -math.inf, 0.0)
+        change = structure._inner(moving - moving.detach(), soft - y)
+        return (gap + change).to(scores.dtype)
 
     def _value(self, f: Regularizer, scores: Tensor, z: Tensor) -> Tensor:
         return self.structure._inner(scores, z) - self.tau * self.structure._regularizer_value(f, z)
-
-
-def _zero_where_closed(scores: Tensor) -> Tensor:
-    return scores.masked_fill(scores == -float("inf"), 0.0)
 
 
 @dataclass(frozen=True)

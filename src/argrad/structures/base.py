@@ -45,6 +45,14 @@ class Structure(ABC):
     Frozen, hashable, without parameters. Public methods check their input, apply the mask (a
     forbidden part is a score of `-inf`), compute half and bfloat16 in float32, and call the private
     method of the same name on clean scores; a concrete structure writes only those.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> for structure in (ag.OneHot(), ag.Subset(2), ag.Bits()):  # the same questions for each
+        ...     print(structure.count((4,)), structure.argmax(torch.tensor([1.0, -1.0, 2.0, 0.5])).tolist())
+        4 [0.0, 0.0, 1.0, 0.0]
+        6 [1.0, 0.0, 1.0, 0.0]
+        16 [1.0, 0.0, 1.0, 1.0]
     """
 
     # ==== must define =============================================================================
