@@ -225,3 +225,24 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     assert process.returncode == 130
     assert error == "\nargrad: stopped. No file was written.\n"
     assert not list(tmp_path.iterdir())
+
+
+def test_diagnose_prints_a_table_and_refuses_nonsense(capsys, tmp_path) -> None:
+    few = ["diagnose", "--replicates", "200", "--n", "4"]
+    assert main([*few, "--estimators", "LeaveOneOut,straight_through", "--race"]) == 0
+    out = capsys.readouterr().out
+    assert "LeaveOneOut" in out
+    assert "StraightThrough" in out
+    assert "recommended" in out
+    picture = tmp_path / "bias.png"
+    arguments = ["--structure", "subset", "--k", "2", "--estimators", "Reinforce", "--json"]
+    assert main([*few, *arguments, "--plot", str(picture)]) == 0
+    assert json.loads(capsys.readouterr().out)["oracle"] == "enumeration"
+    assert picture.stat().st_size > 1000
+    for wrong, sentence in {
+        ("--structure", "ring"): "--structure must be one of",
+        ("--cost", "free"): "--cost must be one of",
+        ("--estimators", "Rebor"): "Did you mean Rebar",
+    }.items():
+        assert main([*few, *wrong]) == 2
+        assert sentence in capsys.readouterr().err

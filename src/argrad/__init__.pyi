@@ -100,3 +100,4 @@ from .structures.subset import Subset as Subset
 from .traces import Trace as Trace
 
 __version__: str
+__all__: list[str]

@@ -1,4 +1,4 @@
-"""The command line: `argrad demo`, `argrad list`, `argrad cite`.
+"""The command line: `argrad demo`, `argrad diagnose`, `argrad list`, `argrad cite`.
 
 Help, list and cite never load torch; a command that needs it imports it when it runs. Whatever a user
 can get wrong is answered by one sentence on stderr and exit code 2.
@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"argrad {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _add_demo(commands)
+    _add_diagnose(commands)
     _add_list(commands)
     _add_cite(commands)
     return parser
@@ -81,6 +82,42 @@ def _add_demo(commands: argparse._SubParsersAction) -> None:
         "--seed", type=_seed, default=0, metavar="N", help="seed of data order and noise (0)"
     )
     p.add_argument("--quiet", action="store_true", help="print nothing")
+
+
+def _add_diagnose(commands: argparse._SubParsersAction) -> None:
+    text = (
+        "Measure the bias, variance and time of gradient estimators on a small random problem, against the exact "
+        "gradient. On your own cost: argrad.diagnose(f, q, estimators)."
+    )
+    p = commands.add_parser(
+        "diagnose", help="bias and variance of gradient estimators", description=text
+    )
+    p.add_argument(
+        "--structure",
+        default="onehot",
+        metavar="NAME",
+        help="onehot, bits, subset, spanningtree, ... (onehot)",
+    )
+    p.add_argument("--n", type=_steps, default=5, metavar="N", help="items, nodes or places (5)")
+    p.add_argument(
+        "--k", type=_steps, default=2, metavar="K", help="subset size, or tags of a chain (2)"
+    )
+    p.add_argument(
+        "--perturbed", action="store_true", help="perturb-and-argmax instead of the Gibbs law"
+    )
+    p.add_argument(
+        "--cost", default="tanh", metavar="NAME", help="linear, quadratic, product or tanh (tanh)"
+    )
+    p.add_argument(
+        "--estimators", default="all", metavar="A,B", help="class names, or all that work here (all)"
+    )
+    p.add_argument(
+        "--replicates", type=_steps, default=5000, metavar="N", help="estimates of each (5000)"
+    )
+    p.add_argument("--race", action="store_true", help="also rank them by error at equal time")
+    p.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of problem and noise (0)")
+    p.add_argument("--json", action="store_true", help="as JSON")
+    p.add_argument("--plot", type=Path, metavar="FILE", help="save a chart of bias against deviation")
 
 
 def _add_list(commands: argparse._SubParsersAction) -> None:
@@ -145,6 +182,32 @@ def _demo(args: argparse.Namespace) -> None:
     demo.main(config, out, quiet=args.quiet, started=started)
 
 
+def _diagnose(args: argparse.Namespace) -> None:
+    from argrad.recipes.report import check_writable
+
+    plot = None if args.plot is None else check_writable("--plot", args.plot)
+    import torch
+
+    import argrad as ag
+    from argrad import _problems
+
+    torch.manual_seed(args.seed)  # networks of control variates
+    q = _problems.make_law(args.structure, args.n, args.k, perturbed=args.perturbed, seed=args.seed)
+    cost = _problems.make_cost(args.cost, q, args.seed)
+    chosen = _problems.make_estimators(args.estimators, q)
+    options = {
+        "replicates": max(args.replicates, 2),
+        "generator": torch.Generator().manual_seed(args.seed),
+    }
+    outcome = ag.race(cost, q, chosen, **options) if args.race else None
+    report = ag.diagnose(cost, q, chosen, **options) if outcome is None else outcome.report
+    if plot is not None:
+        report.plot().figure.savefig(plot)
+    print(report.to_json() if args.json else report.table())
+    if outcome is not None and not args.json:
+        print(f"\n{outcome.table()}")
+
+
 def _list(args: argparse.Namespace) -> None:
     chosen = _chosen_kinds(args.kind)
     rows = [part for kind in chosen for part in _catalogue.parts().values() if part.kind == kind]
@@ -174,7 +237,7 @@ def _cite(args: argparse.Namespace) -> None:
     print(text, end="")
 
 
-_COMMANDS = {"demo": _demo, "list": _list, "cite": _cite}
+_COMMANDS = {"demo": _demo, "diagnose": _diagnose, "list": _list, "cite": _cite}
 
 
 # ---- shared parts --------------------------------------------------------------------------------
