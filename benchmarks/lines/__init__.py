@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from benchmarks.line import Line
-from benchmarks.lines import gumbel, imports, structures
+from benchmarks.lines import estimators, gumbel, imports, structures
 
 TOPICS: dict[str, tuple[Line, ...]] = {
+    "estimators": estimators.LINES,
     "gumbel": gumbel.LINES,
     "imports": imports.LINES,
     "structures": structures.LINES,

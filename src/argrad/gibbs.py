@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.distributions.kl import register_kl
 
+from argrad import random
 from argrad._errors import InputError, UnsupportedError
 from argrad._types import Float, Generator, Shape
 from argrad.structured import StructuredDistribution
@@ -37,11 +38,21 @@ class Gibbs(StructuredDistribution):
 
     def sample(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         """Exact draws, shape `sample_shape + batch_shape + event_shape`, without gradient."""
-        return self.structure.sample(self.scores, sample_shape, mask=self.mask, generator=generator)
+        random.check_generator("Gibbs.sample", generator)
+        z = self.structure._sample(self._cleaned.detach(), torch.Size(sample_shape), generator)
+        return z.to(self.scores.dtype)
 
     def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
         r"""$\langle\theta, z\rangle - A(\theta)$; shape of the leading dims of `value` and the batch."""
-        return self._sum_joined(self.structure.log_prob(value, self.scores, mask=self.mask))
+        self.structure._check_vertices("Gibbs.log_prob", value)
+        return self._log_prob(value)
+
+    def _log_prob(self, z: Tensor) -> Tensor:
+        """`log_prob` of vertices that need no check, such as its own samples."""
+        inner = self.structure._inner(self._cleaned, z.to(self._cleaned.dtype))
+        return self._sum_joined(
+            (inner - self.structure._log_partition(self._cleaned)).to(self.scores.dtype)
+        )
 
     def entropy(self) -> Tensor:
         """Shape of the batch."""
@@ -49,12 +60,12 @@ class Gibbs(StructuredDistribution):
 
     def log_partition(self) -> Tensor:
         r"""$A(\theta)$, shape of the batch."""
-        return self._sum_joined(self.structure.log_partition(self.scores, mask=self.mask))
+        return self._sum_joined(self.structure._log_partition(self._cleaned).to(self.scores.dtype))
 
     @property
     def mean(self) -> Tensor:
         r"""$\mathbb{E} z$: the marginals."""
-        return self.structure.marginals(self.scores, mask=self.mask)
+        return self.structure._marginals(self._cleaned).to(self.scores.dtype)
 
     @property
     def variance(self) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.distributions import Distribution, constraints
 from torch.distributions.constraints import Constraint
 
-from argrad._checks import check_count, check_mask
+from argrad._checks import check_count
 from argrad._errors import InputTypeError
 from argrad._types import Bool, Float, Shape
 from argrad.structures.base import Structure
@@ -37,7 +37,8 @@ class StructuredDistribution(Distribution):
                 f"`{type(self).__name__}(structure=...)` must be a structure such as `argrad.OneHot()`; "
                 f"got {structure!r}."
             )
-        structure._clean(type(self).__name__, scores, mask)
+        # checked, masked and widened once; the methods below and the estimators work on these
+        self._cleaned = structure._clean(type(self).__name__, scores, mask)
         self.structure, self.scores, self.mask, self._joined = structure, scores, mask, 0
         self._set_shapes()
         if validate_args is not None:
@@ -73,10 +74,8 @@ class StructuredDistribution(Distribution):
 
     def with_scores(self, scores: Float[Tensor, "..."]) -> Self:
         """The same law with other scores (of any batch shape)."""
-        mask = self.mask
-        if mask is not None:
-            check_mask(type(self).__name__, mask, scores.shape)
-        return self._copy(scores=scores)
+        cleaned = self.structure._clean(type(self).__name__, scores, self.mask)
+        return self._copy(scores=scores, _cleaned=cleaned)
 
     def independent(self, dims: int = 1) -> Self:
         """Join the last `dims` batch dimensions to the event, as `torch.distributions.Independent` does.
@@ -92,7 +91,7 @@ class StructuredDistribution(Distribution):
         """The same law for a larger batch, without copying."""
         scores = self.scores.expand(torch.Size(batch_shape) + self.event_shape)
         mask = None if self.mask is None else self.mask.expand(self.scores.shape).expand(scores.shape)
-        return self._copy(scores=scores, mask=mask)
+        return self._copy(scores=scores, mask=mask, _cleaned=self._cleaned.expand(scores.shape))
 
     @property
     def mode(self) -> Tensor:

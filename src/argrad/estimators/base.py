@@ -187,9 +187,9 @@ def draw_scored(q: StructuredDistribution, count: int, generator: Generator) -> 
     Where only the steps of the algorithm behind a sample have a probability (`Perturbed.trace`), it is
     theirs: the score function of the trace is unbiased too.
     """
-    if is_gibbs(q):
-        z = q.sample((count,), generator=generator)  # type: ignore[call-arg]
-        return z, q.log_prob(z)
+    if isinstance(q, Gibbs):
+        z = q.sample((count,), generator=generator)
+        return z, q._log_prob(z)
     assert isinstance(q, Perturbed)
     trace = q.trace((count,), generator=generator)
     return trace.hard, trace.log_prob

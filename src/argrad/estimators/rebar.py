@@ -102,8 +102,9 @@ class Rebar(nn.Module, Estimator):
             difference = (control - at_given).sum()
             path = None
             if difference.requires_grad:
-                options = {"create_graph": self._trains(), "allow_unused": True}
-                (path,) = torch.autograd.grad(difference, scores, **options)
+                (path,) = torch.autograd.grad(
+                    difference, scores, create_graph=self._trains(), allow_unused=True
+                )
             if path is None:
                 raise no_gradient(type(self).__name__)
         cost = f(couple.hard)

@@ -165,6 +165,11 @@ class Structure(ABC):
             self._check_allowed(call, scores)
         return scores
 
+    def _check_vertices(self, call: str, z: Tensor) -> None:
+        if can_read(z) and z.numel() and not bool(self.contains(z).all()):
+            advice = f"`{self.name}.contains(z)` tells which items are not."
+            raise fail(call, "z", "must be vertices of the structure", z, advice)
+
     def argmax(
         self, scores: Float[Tensor, "..."], *, mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "..."]:
@@ -283,9 +288,7 @@ class Structure(ABC):
     ) -> Float[Tensor, "..."]:
         r"""$\langle\theta, z\rangle - A(\theta)$ for vertices `z` (leading sample dims allowed)."""
         clean = self._clean("log_prob", scores, mask)
-        if can_read(z) and z.numel() and not bool(self.contains(z).all()):
-            advice = f"`{self.name}.contains(z)` tells which items are not."
-            raise fail(f"{self.name}.log_prob", "z", "must be vertices of the structure", z, advice)
+        self._check_vertices(f"{self.name}.log_prob", z)
         result = self._inner(clean, z.to(clean.dtype)) - self._log_partition(clean)
         return result.to(scores.dtype)
 
