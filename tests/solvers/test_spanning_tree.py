@@ -112,8 +112,15 @@ def test_no_allowed_tree_is_a_sentence() -> None:
 def test_wrong_input_is_a_sentence() -> None:
     with pytest.raises(InputError, match="square matrix"):
         spanning_tree_argmax(torch.zeros(3, 4))
-    with pytest.raises(InputError, match="NaN"):
-        spanning_tree_argmax(torch.full((3, 3), math.nan))
+    for value in (math.nan, math.inf):
+        for place in ((1, 0, 2), (1, 1, 1)):
+            scores = torch.zeros(2, 3, 3)
+            scores[place] = value
+            scores[1, 2, 0] = -math.inf
+            with pytest.raises(InputError, match=r"NaN or \+inf.*at index \(1, "):
+                spanning_tree_argmax(scores)
+    with pytest.raises(InputTypeError, match="must be a tensor"):
+        spanning_tree_argmax([[0.0]])  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least 2 dimensions"):
         spanning_tree_argmax(torch.zeros(3))
     with pytest.raises(InputTypeError, match="floating"):

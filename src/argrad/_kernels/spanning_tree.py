@@ -5,15 +5,20 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from argrad._kernels.choose import EMPTY
+from argrad._kernels.choose import BAD, EMPTY
 
 
 @njit(error_model="numpy", cache=True)
 def _symmetrise(s, edges):
+    """Twice the score of each edge; returns how many entries are NaN or +inf."""
+    bad = 0
     for i in range(s.shape[0]):
         for j in range(i):
             edges[i, j] = edges[j, i] = s[i, j] + s[j, i]
+            bad += not (edges[i, j] < np.inf)
+        bad += not (s[i, i] < np.inf)
         edges[i, i] = -np.inf
+    return bad
 
 
 @njit(error_model="numpy", cache=True)
@@ -53,12 +58,13 @@ def _grow(edges, best, head):
 
 @njit(error_model="numpy", nogil=True, cache=True)
 def prim(start, stop, scores, out):
-    """out[g] = the best tree's adjacency matrix; NaN, and `EMPTY` returned, if there is none."""
+    """out[g] = the best tree's adjacency matrix; NaN if there is none, and status bits as in `choose`."""
     n = scores.shape[1]
     status = 0
     edges, best, head = np.empty((n, n), scores.dtype), np.empty(n, scores.dtype), np.zeros(n, np.int32)
     for g in range(start, stop):
-        _symmetrise(scores[g], edges)
+        if _symmetrise(scores[g], edges):
+            return BAD
         if not _grow(edges, best, head):
             status = EMPTY
             out[g] = np.nan

@@ -18,7 +18,7 @@ number of children, at most m, so marginals $w D$ are right to a few m ulp of 1.
 
 Weights that underflow are lost, and that is checked afterwards: losing $\Delta$ changes $Z$ by a factor
 $\det(I + X)$, where $|X_{uv}| \le m \Delta \max D$. A graph with $\max D$ below `LIMIT` is right to rounding; any
-other is reported in `ok`, and the caller does it again in the log domain.
+other is reported in `ok` (see `trusted`), and the caller does it again in the log domain.
 """
 
 from __future__ import annotations
@@ -143,13 +143,21 @@ def differentiate(e, d, small, x, g):
 
 
 @njit(error_model="numpy", cache=True)
-def bounded(g):
-    """Whether every derivative is below `LIMIT` (NaN is not); entries right of the diagonal included."""
+def trusted(arcs, log_z, small, g):
+    """Whether nothing that matters underflowed: every derivative is below `LIMIT` (NaN is not).
+
+    And nodes that row 1 alone reaches (the last apart) are so because every other arc into them is
+    forbidden, not because the weights of such arcs became 0.
+    """
+    for k in range(1, small.shape[0]):
+        for h in range(1, arcs.shape[0]):
+            if small[k] and h != k + 1 and arcs[h, k] > -np.inf:
+                return False
     high = 0
     for i in range(g.shape[0]):
         for j in range(g.shape[1]):
             high += not (g[i, j] < LIMIT)
-    return high == 0
+    return high == 0 and log_z > -np.inf
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
@@ -163,6 +171,6 @@ def marginals(start, stop, arcs, single, log_z, out, ok):
         load(w, single, e)
         log_z[n] = eliminate(e, single, d, small, x[0]) + scale
         differentiate(e, d, small, x, g)
-        ok[n] = log_z[n] > -np.inf and bounded(g)
+        ok[n] = trusted(arcs[n], log_z[n], small, g)
         times(g, w, single, out[n])
     return 0

@@ -12,12 +12,12 @@ from numba import njit
 
 from argrad._kernels.star_mesh import (
     SUM,
-    bounded,
     differentiate,
     eliminate,
     load,
     ordinary,
     times,
+    trusted,
     weigh,
 )
 
@@ -73,10 +73,10 @@ def hessian_product(start, stop, arcs, directions, single, out, ok):
         load(w, single, e)
         log_z = eliminate(e, single, d, small, x[0])
         differentiate(e, d, small, x, g)
-        ok[n] = log_z > -np.inf and bounded(g)
         load(w * directions[n], single, t)
         eliminate_tangent(e, d, small, t, d_dot, x)
         differentiate_tangent(e, d, small, t, d_dot, g, x, s)
         load(directions[n], single, e)
         times(s + g * e, w, single, out[n])
+        ok[n] = trusted(arcs[n], log_z, small, g) and np.isfinite(out[n].sum())
     return 0

@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 
 from argrad._kernels.bits import U, row_keys, uniform_64, word
-from argrad._kernels.star_mesh import bounded, differentiate, eliminate, load, weigh
+from argrad._kernels.star_mesh import differentiate, eliminate, load, trusted, weigh
 
 NO_TREE, LOG, LINEAR = -1, 0, 1
 
@@ -36,7 +36,7 @@ def factor(start, stop, arcs, single, direct, tables, small, kind):
         load(w, single, tables[n])
         log_z = eliminate(tables[n], single, d, small[n], x[0])
         differentiate(tables[n], d, small[n], x, g)
-        kind[n] = LINEAR if log_z > -np.inf and bounded(g) else LOG
+        kind[n] = LINEAR if trusted(arcs[n], log_z, small[n], g) else LOG
     return 0
 
 

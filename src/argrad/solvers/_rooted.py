@@ -28,12 +28,13 @@ from argrad._numerics import widen
 from argrad._types import Float, Int
 
 
-def check_tree_scores(call: str, scores: Tensor) -> None:
-    """Square floating matrices without NaN and +inf."""
+def check_tree_scores(call: str, scores: Tensor, values: bool = True) -> None:
+    """Square floating matrices, without NaN and +inf if `values` are to be looked at."""
     check_floating(call, "scores", scores)
     check_event(call, "scores", scores, 2)
     check_square(call, "scores", scores)
-    check_scores(call, "scores", scores)
+    if values:
+        check_scores(call, "scores", scores)
 
 
 def check_root(call: str, scores: Tensor, root: int | None, single_root: bool) -> None:

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor
 
-from argrad._checks import is_transformed, no_tree_allowed
+from argrad._checks import bad_values, is_transformed, no_tree_allowed
 from argrad._kernels.threads import run_rows
 from argrad._numerics import widen
 from argrad._types import Float, Int
@@ -40,19 +40,23 @@ def spanning_tree_argmax(scores: Float[Tensor, "*batch n n"]) -> Float[Tensor, "
     References: [prim1957].
     """
     call = "spanning_tree_argmax"
-    check_tree_scores(call, scores)
-    if scores.device.type == "cpu" and not is_transformed():
+    on_cpu = isinstance(scores, Tensor) and scores.device.type == "cpu" and not is_transformed()
+    check_tree_scores(call, scores, values=not on_cpu)
+    if on_cpu:
         return _prim_kernel(call, widen(scores)).to(scores.dtype)
     tree = join_root(arcs_of_heads(call, _prim(symmetric(scores.detach())), scores.dtype), 0)
     return tree + tree.mT
 
 
 def _prim_kernel(call: str, scores: Tensor) -> Tensor:
-    from argrad._kernels.spanning_tree import prim
+    from argrad._kernels.spanning_tree import BAD, prim
 
     graphs = graphs_of(scores)
     trees = torch.empty_like(graphs)
-    if run_rows(prim, len(graphs), 4 * graphs.numel(), graphs.numpy(), trees.numpy()):
+    status = run_rows(prim, len(graphs), 4 * graphs.numel(), graphs.numpy(), trees.numpy())
+    if status & BAD:
+        raise bad_values(call, "scores", scores)
+    if status:
         raise no_tree_allowed(call, trees[:, 0, 0].isnan())
     return trees.reshape(scores.shape)
 
