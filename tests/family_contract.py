@@ -235,7 +235,10 @@ class FamilyContract:
             if function is not None:
                 with pytest.raises(InputError, match=r"1 of 2 rows \(first: row 1\)"):
                     function(scores)
-        assert bool(torch.vmap(case.marginals)(scores)[1].isnan().all())
+        functions = [case.marginals, lambda x: case.sample(x, (), ag.CounterRNG(0))]
+        for function in [*functions, *([case.argmax] if case.argmax else [])]:
+            result = torch.vmap(function)(scores.detach())
+            assert bool(result[1].isnan().all()) and bool(result[0].isfinite().all())
 
     def test_refuses(self, case: FamilyCase) -> None:
         scores = case.scores()

@@ -54,14 +54,13 @@ def marginals(call: str, advice: str, family: Family, scores: Tensor, *options: 
         log_z, mu = _Inference.apply(x, family, *options)
     else:
         log_z, mu = family.infer(x, *options)
-    return refuse_empty(call, advice, log_z, mu).to(scores.dtype)
-
-
-def refuse_empty(call: str, advice: str, log_z: Tensor, x: Tensor, event_dims: int = 0) -> Tensor:
-    """`x`, unless a row has log Z = -inf: then a sentence, or NaN there if values cannot be read."""
     empty = log_z.detach() == -math.inf
-    if not can_read(log_z):
-        event_dims = event_dims or x.dim() - log_z.dim()
+    return refuse_empty(call, advice, empty, mu, mu.dim() - log_z.dim()).to(scores.dtype)
+
+
+def refuse_empty(call: str, advice: str, empty: Tensor, x: Tensor, event_dims: int) -> Tensor:
+    """`x`, unless a row is `empty`: then a sentence, or NaN there if values cannot be read."""
+    if not can_read(empty):
         return torch.where(empty.reshape(empty.shape + (1,) * event_dims), math.nan, x)
     if bool(empty.any()):
         raise nothing_allowed(call, empty, advice)

@@ -85,7 +85,7 @@ def chain_argmax(scores: Float[Tensor, "*batch M C C"]) -> Float[Tensor, "*batch
         check_feasible("chain_argmax", x)
         return _pairs(_run_argmax(x), scores)
     tags, best = _argmax(x)
-    return family.refuse_empty("chain_argmax", _ADVICE, best, _pairs(tags, scores))
+    return family.refuse_empty("chain_argmax", _ADVICE, best == -math.inf, _pairs(tags, scores), 3)
 
 
 def chain_sample(
@@ -120,7 +120,7 @@ def chain_sample(
         return _pairs(_run_sample(x, uniform), scores)
     log_z, first, steps = _transitions(x)
     z = _pairs(_sample(first, steps, uniform), scores)
-    return family.refuse_empty("chain_sample", _ADVICE, log_z, z, 3)
+    return family.refuse_empty("chain_sample", _ADVICE, log_z == -math.inf, z, 3)
 
 
 def check_feasible(call: str, scores: Float[Tensor, "*batch M C C"]) -> None:

@@ -101,7 +101,8 @@ def chain_subset_argmax(
         check_feasible("chain_subset_argmax", x, k)
         return _event(_run_argmax(x, k), scores)
     bits, best = plain.argmax(x, k)
-    return family.refuse_empty("chain_subset_argmax", _ADVICE, best, _event(bits, scores))
+    z = _event(bits, scores)
+    return family.refuse_empty("chain_subset_argmax", _ADVICE, best == -math.inf, z, 1)
 
 
 def chain_subset_sample(
@@ -142,7 +143,8 @@ def chain_subset_sample(
         check_feasible("chain_subset_sample", x, k)
         return _event(_run_sample(x, k, uniform), scores)
     bits, log_z = plain.sample(x, k, uniform)
-    return family.refuse_empty("chain_subset_sample", _ADVICE, log_z, _event(bits, scores), 1)
+    z = _event(bits, scores)
+    return family.refuse_empty("chain_subset_sample", _ADVICE, log_z == -math.inf, z, 1)
 
 
 def check_feasible(call: str, scores: Float[Tensor, "*batch m"], k: int | Int[Tensor, "*rows"]) -> None:

@@ -7,6 +7,8 @@ over the items, from convolutions of its children's; then back from the root for
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -111,9 +113,9 @@ def subset_sample(
     kernel = family.use_kernel(x)
     dtype = torch.float64 if kernel else x.dtype
     uniform = random.uniform(shape, dtype=dtype, device=x.device, generator=generator)
-    log_z = family.log_partition(_SUBSETS, x, k, at_most)
+    empty = (x > -math.inf).sum(-1) < (0 if at_most else k)
     z = (_run_sample if kernel else plain.sample)(x, k, at_most, uniform)
-    return family.refuse_empty("subset_sample", _ADVICE, log_z, z, 1).to(scores.dtype)
+    return family.refuse_empty("subset_sample", _ADVICE, empty, z, 1).to(scores.dtype)
 
 
 def _check(call: str, scores: Tensor, k: int | Tensor, at_most: bool) -> int | Tensor:
