@@ -32,7 +32,7 @@ LAYERS = {
     4: {"estimators", "losses", "calibration", "reparam"},
     5: {"nn", "presets", "diagnose", "_diagnose", "monitor", "cite", "testing", "plot"}
     | {"integrations", "_catalogue"},
-    6: {"recipes", "cli", "__main__", "__init__"},  # the command line starts the demo, a recipe
+    6: {"recipes", "cli", "_problems", "__main__", "__init__"},  # the command line starts the demo, a recipe
 }
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 

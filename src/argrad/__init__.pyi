@@ -81,9 +81,9 @@ from .regularizers import ExponentialFamily as ExponentialFamily
 from .regularizers import Regularizer as Regularizer
 from .regularizers import SuccessiveSoftmax as SuccessiveSoftmax
 from .regularizers import Tsallis as Tsallis
-from .relaxed import GumbelSoftmax as GumbelSoftmax
-from .relaxed import RelaxedBits as RelaxedBits
-from .relaxed import RelaxedOneHot as RelaxedOneHot
+from .relaxed.bits import RelaxedBits as RelaxedBits
+from .relaxed.gumbel_softmax import GumbelSoftmax as GumbelSoftmax
+from .relaxed.one_hot import RelaxedOneHot as RelaxedOneHot
 from .solvers.softsort import neuralsort as neuralsort
 from .solvers.softsort import softsort as softsort
 from .structures.arborescence import Arborescence as Arborescence
