@@ -16,80 +16,12 @@ import numpy as np
 from numba import njit
 
 from argrad._kernels.choose import BAD, FEW
+from argrad._kernels.select import SUM, count_bad, kth_or_none
 
-_REDUCE = {"reassoc", "nsz", "nnan"}  # lets LLVM sum and maximise in vector lanes
-_MAX_COUNTS = 40  # then the values are closer together than 2^-40 of their range, and are sorted
 _MAX_STEPS = 100  # half of them can be bisections, which is enough for float64
 
 
-@njit(error_model="numpy", cache=True, fastmath=_REDUCE)
-def _max(x):
-    peak = x[0]
-    for j in range(x.shape[0]):
-        peak = max(peak, x[j])
-    return peak
-
-
-@njit(error_model="numpy", cache=True)
-def _count_bad(x):
-    """How many entries are NaN or +inf."""
-    bad = 0
-    for j in range(x.shape[0]):
-        bad += not (x[j] < np.inf)
-    return bad
-
-
-@njit(error_model="numpy", cache=True, fastmath=_REDUCE)
-def _count(x, least, zero, one):
-    """How many items are >= least (in x's own type, so that all lanes have one width)."""
-    count = zero
-    for j in range(x.shape[0]):
-        count += one if x[j] >= least else zero
-    return count
-
-
-@njit(error_model="numpy", cache=True, fastmath=_REDUCE)
-def _lowest(x, least, infinity):
-    """The smallest of the items >= least."""
-    lowest = infinity
-    for j in range(x.shape[0]):
-        lowest = min(lowest, x[j] if x[j] >= least else infinity)
-    return lowest
-
-
-@njit(error_model="numpy", cache=True)
-def _kth_largest(x, k, low, high, zero, one):
-    """By bisection on the value, between the extremes: a dozen vectorised counts beat a quickselect."""
-    for _ in range(_MAX_COUNTS):
-        middle = x.dtype.type(0.5 * np.float64(low) + 0.5 * np.float64(high))
-        if middle <= low or middle >= high:
-            break
-        count = _count(x, middle, zero, one)
-        if count == k:
-            return _lowest(x, middle, one / zero)
-        if count > k:
-            low = middle
-        else:
-            high = middle
-    # ties, or values far closer together than the range
-    return high if _count(x, high, zero, one) >= k else np.sort(x)[x.shape[0] - k]
-
-
-@njit(error_model="numpy", cache=True)
-def _origin(x, k, zero, one):
-    """The k-th largest score; -inf if fewer are allowed."""
-    peak = _max(x)
-    if k == 1 or peak == -np.inf:
-        return peak
-    least = np.finfo(x.dtype).min
-    allowed = _count(x, least, zero, one)
-    if allowed < k:
-        return -one / zero
-    lowest = _lowest(x, least, one / zero)
-    return lowest if allowed == k else _kth_largest(x, k, lowest, peak, zero, one)
-
-
-@njit(error_model="numpy", cache=True, fastmath=_REDUCE)
+@njit(error_model="numpy", cache=True, fastmath=SUM)
 def _sums_1(x, origin, c, zero, one):
     """(sum of z, its derivative in c) over items between the bounds, and the number at the cap."""
     total, slope, caps = zero, zero, zero
@@ -102,7 +34,7 @@ def _sums_1(x, origin, c, zero, one):
     return total, slope, caps
 
 
-@njit(error_model="numpy", cache=True, fastmath=_REDUCE)
+@njit(error_model="numpy", cache=True, fastmath=SUM)
 def _sums_2(x, origin, c, zero, one):
     """The same for z = b^2, a = 1/2."""
     total, slope, caps = zero, zero, zero
@@ -176,13 +108,13 @@ def solve(start, stop, scores, k, power, out):
     eps = np.float64(np.finfo(scores.dtype).eps)
     for i in range(start, stop):
         x, z, size = scores[i], out[i], k[i % k.shape[0]]
-        if _count_bad(x):
+        if count_bad(x):
             status |= BAD
             continue
         if size == 0:
             z[:] = zero
             continue
-        origin = _origin(x, size, zero, one)
+        origin = kth_or_none(x, size, zero, one)
         if origin == -np.inf:
             status |= FEW
             continue
@@ -194,7 +126,7 @@ def solve(start, stop, scores, k, power, out):
     return status
 
 
-@njit(error_model="numpy", cache=True, fastmath=_REDUCE)
+@njit(error_model="numpy", cache=True, fastmath=SUM)
 def _weigh_1(z, g, top, zero, one):
     """Sums of s and of s g over the items that can move; s = 1."""
     mass, pull = zero, zero
@@ -205,7 +137,7 @@ def _weigh_1(z, g, top, zero, one):
     return mass, pull
 
 
-@njit(error_model="numpy", cache=True, fastmath=_REDUCE)
+@njit(error_model="numpy", cache=True, fastmath=SUM)
 def _weigh_2(z, g, top, zero, one):
     """The same with s = sqrt(z)."""
     mass, pull = zero, zero
@@ -230,19 +162,37 @@ def _push_2(out, z, g, q, top, zero):
         out[j] = math.sqrt(z[j]) * (g[j] - q) if free else zero
 
 
+@njit(error_model="numpy", cache=True, fastmath=SUM)
+def _weigh_0(z, g, top, zero):
+    """The same with s = z (a = 0)."""
+    mass, pull = zero, zero
+    for j in range(z.shape[0]):
+        s = z[j] if z[j] < top else zero
+        mass += s
+        pull += s * g[j] if s > zero else zero
+    return mass, pull
+
+
+@njit(error_model="numpy", cache=True)
+def _push_0(out, z, g, q, top, zero):
+    for j in range(out.shape[0]):
+        free = (z[j] > zero) & (z[j] < top)
+        out[j] = z[j] * (g[j] - q) if free else zero
+
+
 @njit(error_model="numpy", nogil=True, cache=True)
 def pull_back(start, stop, z, g, power, top, out):
-    """out[i] = J(z[i]) g[i]; items at `top` or above are held by the cap."""
+    """out[i] = J(z[i]) g[i]; items at `top` or above are held by the cap; `power` 0 stands for a = 0."""
     zero, one = z.dtype.type(0.0), z.dtype.type(1.0)
     top = z.dtype.type(top)
     for i in range(start, stop):
         if power == 1:
             mass, pull = _weigh_1(z[i], g[i], top, zero, one)
-        else:
+            _push_1(out[i], z[i], g[i], pull / mass if mass > zero else zero, top, zero)
+        elif power == 2:
             mass, pull = _weigh_2(z[i], g[i], top, zero, one)
-        q = pull / mass if mass > zero else zero
-        if power == 1:
-            _push_1(out[i], z[i], g[i], q, top, zero)
+            _push_2(out[i], z[i], g[i], pull / mass if mass > zero else zero, top, zero)
         else:
-            _push_2(out[i], z[i], g[i], q, top, zero)
+            mass, pull = _weigh_0(z[i], g[i], top, zero)
+            _push_0(out[i], z[i], g[i], pull / mass if mass > zero else zero, top, zero)
     return 0

@@ -193,7 +193,7 @@ def _capped(
     x, size = _clean(call, scores, k, at_most)
     if not at_most:
         return solver(call, x, size, a).to(scores.dtype)
-    loose, _ = deformed_exp((x - offset).clamp(-1e30, 0.0), a)  # nu = 0
+    loose, _ = deformed_exp((x - offset).clamp(max=100.0), x.new_zeros(()), a)  # nu = 0
     return _tighten(loose, size, lambda size: solver(call, x, size, a), x).to(scores.dtype)
 
 

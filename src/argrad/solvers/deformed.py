@@ -2,8 +2,12 @@ r"""The deformed exponential, which solves Tsallis-regularised choices as the ex
 
 $$ \exp_a(v) = (1 + a v)_+^{1/a}, \qquad \exp_0(v) = e^v, \qquad a = \alpha - 1 \tag{1} $$
 $$ \frac{d}{dv} \exp_a(v) = \exp_a(v)^{1 - a} \tag{2} $$
-$a = 1$ is a ramp, $a = 1/2$ a half parabola. Everything here is differentiable in $v$ and in a tensor
-$a$, at $a = 0$ too, where $\log(1 + a v)/a$ and its derivatives are taken from series.
+$a = 1$ is a ramp, $a = 1/2$ a half parabola. Where its argument falls by a threshold $t$, we keep
+$u = -\log \exp_a(-t)$ instead, the height of the curve at $x = 0$:
+$$ \exp_a(x - t) = \rho \exp_a(x \rho^{-a}), \qquad \rho = \exp_a(-t) = e^{-u} \tag{3} $$
+The right side keeps relative accuracy where $1 - a t$ would cancel, and is the same formula at
+$a = 0$. Everything here is differentiable in $x$, $u$ and a tensor $a$, at $a = 0$ too, where
+$\log(1 + y)/a$ and its derivatives come from series.
 """
 
 from __future__ import annotations
@@ -17,49 +21,48 @@ from argrad._types import Float
 
 
 def deformed_exp(
-    v: Float[Tensor, "*shape"], a: float | Tensor
+    x: Float[Tensor, "*shape"], u: Tensor, a: float | Tensor
 ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]:
-    r"""$z = \exp_a(v)$ and its slope $z^{1-a}$, for $v \le 0$; both exactly 0 where $1 + a v \le 0$.
+    r"""Eq. (3), cut at 1, and its slope $z^{1-a}$ by Eq. (2); both exactly 0 outside the support.
 
     Args:
-        v: finite, at most 0.
-        a: $\alpha - 1 \ge 0$; a tensor broadcasts against `v`.
+        x: at most 100 (any number that reaches the cap is as good as a greater one); `-inf` gives 0.
+        u: $u \ge 0$, broadcasts against `x`.
+        a: $\alpha - 1 \ge 0$; a tensor broadcasts against `x`.
 
     Examples:
         >>> import torch
-        >>> v = torch.tensor([-3.0, -0.5, 0.0])
-        >>> deformed_exp(v, 1.0)
+        >>> x = torch.tensor([-3.0, -0.5, 0.0])
+        >>> deformed_exp(x, torch.tensor(0.0), 1.0)
         (tensor([0.0000, 0.5000, 1.0000]), tensor([0., 1., 1.]))
-        >>> deformed_exp(v, 0.0)[0]
+        >>> deformed_exp(x, torch.tensor(0.0), 0.0)[0]
         tensor([0.0498, 0.6065, 1.0000])
 
     References: [tsallis1988], [blondel2020].
     """
     if isinstance(a, Tensor):
-        return _general(v, a)
+        return _general(x, u, a)
     if a == 0.0:
-        z = v.exp()
+        z = (x - u).clamp(max=0.0).exp()
         return z, z
     if a == 1.0:
-        z = (1.0 + v).clamp(min=0.0)
-        return z, (z > 0).to(v.dtype)
+        z = (x + torch.exp(-u)).clamp(0.0, 1.0)
+        return z, (z > 0).to(x.dtype)
     if a == 0.5:
-        b = (1.0 + 0.5 * v).clamp(min=0.0)
+        b = (0.5 * x + torch.exp(-0.5 * u)).clamp(0.0, 1.0)
         return b * b, b
-    return _general(v, a)
+    return _general(x, u, a)
 
 
-def _general(v: Tensor, a: float | Tensor) -> tuple[Tensor, Tensor]:
-    live = 1.0 + a * v > 0
-    v = torch.where(live, v, 0.0)
-    y = a * v
-    if isinstance(a, Tensor):
-        log_z = v * _log1p_ratio(y)
-        log_slope = log_z - y * _log1p_ratio(y)
-    else:
-        log_z = torch.log1p(y) / a
-        log_slope = log_z - torch.log1p(y)
-    return torch.where(live, log_z.exp(), 0.0), torch.where(live, log_slope.exp(), 0.0)
+def _general(x: Tensor, u: Tensor, a: float | Tensor) -> tuple[Tensor, Tensor]:
+    lift = torch.exp(a * u)  # rho^-a
+    live = (x > -math.inf) & (x * lift * a > -1)
+    x = torch.where(live, x, 0.0) * lift
+    y = a * x
+    log_b = torch.log1p(y)
+    log_z = (x * _log1p_ratio(y) if isinstance(a, Tensor) else log_b / a) - u
+    log_z = log_z.clamp(max=0.0)
+    return torch.where(live, log_z.exp(), 0.0), torch.where(live, ((1.0 - a) * log_z).exp(), 0.0)
 
 
 def slope_from_value(z: Tensor, live: Tensor, a: float | Tensor) -> Tensor:

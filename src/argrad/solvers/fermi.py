@@ -23,6 +23,7 @@ from argrad._checks import check_allowed, check_scores
 from argrad._types import Float
 from argrad.solvers.order import Size, gap
 from argrad.solvers.root import root
+from argrad.solvers.row_kernels import on_cpu, pull, run
 
 # From here on a sigmoid is an exponential to the last digit of float64, and t does not depend on d.
 _WIDE = 40.0
@@ -30,9 +31,11 @@ _WIDE = 40.0
 
 def fermi(call: str, scores: Float[Tensor, "*batch n"], k: Size) -> Tensor:
     """Eq. (1) with the backward of Eq. (3); `call` is who to name in an error."""
-    check_scores(call, "scores", scores)
-    check_allowed(call, k, scores)
-    return _Fermi.apply(scores, k)[0]  # type: ignore[index]
+    if not on_cpu(scores):
+        check_scores(call, "scores", scores)
+        check_allowed(call, k, scores)
+    function = _Fermi if torch.compiler.is_compiling() else _FermiBothWays
+    return function.apply(scores, k, call)[0]  # type: ignore[index]
 
 
 def fermi_unrolled(call: str, scores: Float[Tensor, "*batch n"], k: Size) -> Tensor:
@@ -43,7 +46,7 @@ def fermi_unrolled(call: str, scores: Float[Tensor, "*batch n"], k: Size) -> Ten
     t = _threshold(view, k)
     view = view.with_scores(scores)
     for _ in range(2):
-        t = t + view.residual(t)[1]
+        t = t + view.residual(t, view.weight)[1]
     return _bounds(view.centred(t).sigmoid(), scores, k)
 
 
@@ -54,6 +57,11 @@ class _View(NamedTuple):
     best: Tensor  # w >= p
     surplus: Tensor  # how many more than k those are; above 0 only if p = r
     d: Tensor  # half the gap
+
+    @property
+    def weight(self) -> Tensor:
+        """The odds at t = 0, of being left out (best items) or let in (others)."""
+        return torch.exp(self.y - self.d.clamp(max=_WIDE))
 
     @staticmethod
     def of(scores: Tensor, k: Size) -> _View:
@@ -74,16 +82,18 @@ class _View(NamedTuple):
         """w - nu, from the distances, so that no digits are lost."""
         return torch.where(self.best, (self.d - t) - self.y, self.y - (self.d + t))
 
-    def residual(self, t: Tensor) -> tuple[Tensor, Tensor]:
+    def residual(self, t: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         """R - L and the Newton step on log R - log L, Eq. (2)."""
-        d = self.d.clamp(max=_WIDE)
-        odds = torch.exp(self.y + torch.where(self.best, t - d, -t - d))
+        rise = torch.exp(t)
+        odds = weight * torch.where(self.best, rise, 1.0 / rise)
         share = odds / (1.0 + odds)
         s = share / (1.0 + odds)
         lack, hold = _split(share, self.best)
         lack_slope, hold_slope = _split(s, self.best)
         hold = hold + self.surplus
-        hold, lack = (torch.where(x > 0, x, 1.0) for x in (hold, lack))  # 0: no such items, all is decided
+        hold, lack = (
+            torch.where(x > 0, x, 1.0) for x in (hold, lack)
+        )  # 0: no such items, all is decided
         step = torch.log(hold / lack) / (hold_slope / hold + lack_slope / lack)
         value = hold - lack
         noise = 2 * torch.finfo(value.dtype).eps * (hold + lack)
@@ -92,15 +102,19 @@ class _View(NamedTuple):
 
 def _split(x: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
     """Sums over the best items and over the others."""
-    return torch.where(best, x, 0.0).sum(-1, keepdim=True), torch.where(best, 0.0, x).sum(-1, keepdim=True)
+    return torch.where(best, x, 0.0).sum(-1, keepdim=True), torch.where(best, 0.0, x).sum(
+        -1, keepdim=True
+    )
 
 
 def _threshold(view: _View, k: Size) -> Tensor:
     """t of Eq. (2)."""
     n = view.y.shape[-1]
     size = torch.as_tensor(k, device=view.d.device).clamp(1, max(n - 1, 1)).to(view.d.dtype)
-    low, high = (-size.log()).expand(view.d.shape), (n - size).clamp(min=1).log().expand(view.d.shape)
-    return root(view.residual, low, high)
+    # Eq. (2) with some room, for the root may be at an end and Newton's step must not be refused there.
+    low, high = -1.0 - size.log(), 1.0 + (n - size).clamp(min=1).log()
+    weight = view.weight
+    return root(lambda t: view.residual(t, weight), low.expand(view.d.shape), high.expand(view.d.shape))
 
 
 def solve(scores: Tensor, k: Size) -> tuple[Tensor, Tensor]:
@@ -138,19 +152,38 @@ class _Fermi(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(scores: Tensor, k: Size) -> tuple[Tensor, Tensor]:
-        return solve(scores, k)
+    def forward(scores: Tensor, k: Size, call: str) -> tuple[Tensor, Tensor]:
+        if not on_cpu(scores):
+            return solve(scores, k)
+        z, rest = torch.empty((2, *scores.shape), dtype=scores.dtype)
+        run("fermi", call, scores, k, z, rest)
+        return z, rest
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         ctx.save_for_backward(*output)
         ctx.save_for_forward(*output)
+        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return pull_back(*ctx.saved_tensors, grads[0] - grads[1]), None
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None]:
+        z, rest = ctx.saved_tensors
+        up, down = grads
+        g = up if down is None else -down if up is None else up - down
+        if g is None:
+            return None, None, None
+        if torch.is_grad_enabled() or not on_cpu(z):
+            return pull_back(z, rest, g), None, None
+        out = torch.empty(z.shape, dtype=z.dtype)
+        pull("fermi", z, rest, g, out)
+        return out, None, None
+
+
+class _FermiBothWays(_Fermi):
+    """With forward mode too, which `torch.compile` cannot trace (it refuses the class, unused or not)."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, Tensor]:
-        move = pull_back(*ctx.saved_tensors, tangents[0])
+        z, rest = ctx.saved_tensors
+        move = pull_back(z, rest, tangents[0])
         return move, -move

@@ -4,8 +4,10 @@ $$ z = \arg\max_{0 \le z \le 1,\; \sum_i z_i = k} \; \langle w, z \rangle
        - \frac{1}{\alpha (\alpha - 1)} \sum_i (z_i^\alpha - z_i)
      = \min(1, \exp_a(w - \theta)), \quad a = \alpha - 1 \tag{1} $$
 $a = 0$ is the entropy, $a = 1$ the Euclidean norm; $k = 1$ is the simplex, where the cap holds by itself.
-The threshold $\theta$ is the only unknown. Seen from the k-th largest score $p$ it lies in
-$$ 0 \le t = \theta - p \le -\log_a\!\tfrac{1}{n - k + 1} = \frac{1 - (n-k+1)^{-a}}{a} \le \log n \tag{2} $$
+The threshold $\theta$ is the only unknown. Seen from the k-th largest score $p$ it is given by the
+value $\rho$ of that item:
+$$ z_i = \min\big(1, \rho \exp_a((w_i - p) \rho^{-a})\big), \qquad
+   0 \le u = -\log \rho \le \log(n - k + 1) \tag{2} $$
 so that neither the scale of the scores nor their offset costs digits. With
 $s_i = z_i^{1-a}\,[0 < z_i < 1]$ the Jacobian is symmetric and costs O(n):
 $$ J g = s \circ (g - q), \qquad q = \frac{\langle s, g \rangle}{\sum_i s_i} \tag{3} $$
@@ -13,22 +15,18 @@ $$ J g = s \circ (g - q), \qquad q = \frac{\langle s, g \rangle}{\sum_i s_i} \ta
 
 from __future__ import annotations
 
-import functools
-import importlib
 import math
-from types import ModuleType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from argrad._checks import bad_values, check_allowed, check_scores, is_transformed
-from argrad._kernels.threads import run_rows
+from argrad._checks import check_allowed, check_scores
 from argrad._types import Float
 from argrad.solvers.deformed import deformed_exp, slope_from_value, value_by_a
 from argrad.solvers.order import Size, kth_largest
 from argrad.solvers.root import root
+from argrad.solvers.row_kernels import on_cpu, pull, run
 
 Order = float | Tensor  # a = alpha - 1: a float, or a tensor of shape (*batch, 1)
 
@@ -38,7 +36,8 @@ def tsallis(call: str, scores: Float[Tensor, "*batch n"], k: Size, a: Order) -> 
     if not _use_kernel(scores, a):
         check_scores(call, "scores", scores)
         check_allowed(call, k, scores)
-    return _Tsallis.apply(scores, a, k, call)  # type: ignore[return-value]
+    function = _Tsallis if torch.compiler.is_compiling() else _TsallisBothWays
+    return function.apply(scores, a, k, call)  # type: ignore[return-value]
 
 
 def tsallis_unrolled(call: str, scores: Float[Tensor, "*batch n"], k: Size, a: Order) -> Tensor:
@@ -46,77 +45,94 @@ def tsallis_unrolled(call: str, scores: Float[Tensor, "*batch n"], k: Size, a: O
     check_scores(call, "scores", scores)
     check_allowed(call, k, scores)
     fixed = a.detach() if isinstance(a, Tensor) else a
-    origin = kth_largest(scores.detach(), k)
-    t = _threshold(scores.detach() - origin, k, fixed)
-    x = scores - origin
+    x = _centred(scores, k)
+    u = _threshold(x.detach(), k, fixed)
     for _ in range(2):
-        _, _, total, slope, rest = _totals(x, t, k, a)
-        t = t + torch.where(slope > 0, total - rest, 0.0) / torch.where(slope > 0, slope, 1.0)
-    return _reject(deformed_exp(_below(x - t), a)[0], scores, k)
+        u = u + _newton(x, u, k, a)
+    return _reject(deformed_exp(x, u, a)[0], scores, k)
 
 
 # ---- forward -------------------------------------------------------------------------------------
 
 
-def _below(v: Tensor) -> Tensor:
-    """v cut to [-1e30, 0]: the cap, and no infinity that a = 0 could turn into NaN."""
-    return v.clamp(-1e30, 0.0)
+def _centred(scores: Tensor, k: Size) -> Tensor:
+    """Scores seen from the k-th largest; cut where the cap is certain, since u <= log n < 100."""
+    return (scores - kth_largest(scores.detach(), k)).clamp(max=100.0)
 
 
-def _totals(x: Tensor, t: Tensor, k: Size, a: Order) -> tuple[Tensor, ...]:
-    """z; its slopes s, where free; their sums over the free items; and what those must sum to."""
-    v = x - t
-    capped = v > 0
-    z, s = deformed_exp(_below(v), a)
-    s = torch.where(capped, 0.0, s)
-    total = torch.where(capped, 0.0, z).sum(-1, keepdim=True)
-    rest = k - capped.sum(-1, keepdim=True)
-    return z, s, total, s.sum(-1, keepdim=True), rest.to(x.dtype)
+def _totals(x: Tensor, u: Tensor, k: Size, a: Order) -> tuple[Tensor, Tensor, Tensor]:
+    """Sums of z and of its slopes over the free items, and what the former must be."""
+    z, s = deformed_exp(x, u, a)
+    free = (z < 1) | (x <= 0)  # the k-th item and those below it reach 1 at u = 0, but not the cap
+    total = torch.where(free, z, 0.0).sum(-1, keepdim=True)
+    slope = torch.where(free, s, 0.0).sum(-1, keepdim=True)
+    return total, slope, (k - (~free).sum(-1, keepdim=True)).to(x.dtype)
 
 
-def _residual(x: Tensor, t: Tensor, k: Size, a: Order) -> tuple[Tensor, Tensor]:
+def _residual(x: Tensor, u: Tensor, k: Size, a: Order) -> tuple[Tensor, Tensor]:
     r"""Sum of z minus k (0 within rounding), and a Newton step on $(\sum z)^a$.
 
     In $\sum z$ itself Newton is slow where $\exp_a$ is strongly curved; the power makes the function
     convex for a <= 1, and linear for one item, or for a = 0 (where it means the logarithm).
     """
-    _, _, total, slope, rest = _totals(x, t, k, a)
+    total, slope, rest = _totals(x, u, k, a)
     value = total - rest
     noise = 2 * torch.finfo(x.dtype).eps * (total + rest.abs())
-    log_ratio = torch.log(total / rest)  # NaN if more than k items are capped
-    straight = total * _minus_log_a(log_ratio, a)
+    straight = total * _minus_log_a(torch.log(total / rest), a)  # NaN if more than k items are capped
     step = torch.where(rest > 0, straight, value) / slope
-    return torch.where(value.abs() <= noise, 0.0, value), step
+    return torch.where(value.abs() <= noise, 0.0, value), _in_u(step, u, a)
 
 
-def _minus_log_a(u: Tensor, a: Order) -> Tensor:
-    r"""$(1 - e^{-a u})/a$, and $u$ at $a = 0$."""
+def _newton(x: Tensor, u: Tensor, k: Size, a: Order) -> Tensor:
+    """The plain Newton step, 0 where nothing is free; differentiable."""
+    total, slope, rest = _totals(x, u, k, a)
+    free = slope > 0
+    rise = slope * torch.exp(-a * u)  # -d total / du
+    return torch.where(free, total - rest, 0.0) / torch.where(free, rise, 1.0)
+
+
+def _in_u(step: Tensor, u: Tensor, a: Order) -> Tensor:
+    r"""A step of $t$ as a step of $u = -\log(1 - a t)/a$; NaN beyond the end."""
     if not isinstance(a, Tensor):
-        return u if a == 0.0 else -torch.expm1(-a * u) / a
-    return torch.where(a == 0, u, -torch.expm1(-a * u) / torch.where(a == 0, 1.0, a))
+        return step if a == 0.0 else -torch.log1p(-a * step * torch.exp(a * u)) / a
+    bent = -torch.log1p(-a * step * torch.exp(a * u)) / torch.where(a == 0, 1.0, a)
+    return torch.where(a == 0, step, bent)
+
+
+def _minus_log_a(v: Tensor, a: Order) -> Tensor:
+    r"""$(1 - e^{-a v})/a$, and $v$ at $a = 0$."""
+    if not isinstance(a, Tensor):
+        return v if a == 0.0 else -torch.expm1(-a * v) / a
+    return torch.where(a == 0, v, -torch.expm1(-a * v) / torch.where(a == 0, 1.0, a))
 
 
 def _threshold(x: Tensor, k: Size, a: Order) -> Tensor:
-    """t of Eq. (2), for scores seen from the k-th largest."""
+    """u of Eq. (2)."""
     low = torch.zeros_like(x[..., :1])
     spare = torch.as_tensor(x.shape[-1] - k + 1, device=x.device).clamp(min=1).to(x.dtype)
-    high = _minus_log_a(spare.log(), a).expand(low.shape)
-    return root(lambda t: _residual(x, t, k, a), low, high)
+    high = (1.0 + spare.log()).expand(low.shape)  # room for steps to a root at the end
+    return root(lambda u: _residual(x, u, k, a), low, high, _blind_steps(a))
+
+
+def _blind_steps(a: Order) -> tuple[int, int]:
+    """Newton needs 14 at most for a <= 1; beyond, slopes are infinite and half of the steps bisect."""
+    if isinstance(a, Tensor):
+        return 28, 36
+    return (18, 24) if a <= 1 else (48, 80)
 
 
 def solve(scores: Tensor, k: Size, a: Order) -> Tensor:
-    """Eq. (1) in plain torch; no gradient."""
-    x = scores - kth_largest(scores, k)
-    t = _threshold(x, k, a)
-    z, s, _, _, _ = _totals(x, t, k, a)
-    full = x >= t
-    # An item that is free never rounds to 1: `z < 1` is how the backward pass knows that it can move.
-    below_one = 1.0 - 0.5 * torch.finfo(z.dtype).eps
-    z = torch.where(full, 1.0, z.clamp(max=below_one))
-    s = torch.where(full, 0.0, s)
+    """Eq. (1) in plain torch, its sum corrected to k by one last step in z itself; no gradient."""
+    x = _centred(scores, k)
+    u = _threshold(x, k, a)
+    z, s = deformed_exp(x, u, a)
+    free = (z < 1) | ((x <= 0) & (u > 0))
+    s = torch.where(free, s, 0.0)
     slope = s.sum(-1, keepdim=True)
     miss = (k - z.sum(-1, keepdim=True)) / torch.where(slope > 0, slope, 1.0)
-    z = torch.where(full, z, (z + s * miss).clamp(0.0, below_one))
+    # A free item never becomes 1: `z < 1` is how the backward pass knows that it can move.
+    below_one = 1.0 - 0.5 * torch.finfo(z.dtype).eps
+    z = torch.where(free, (z + s * miss).clamp(0.0, below_one), z)
     return _reject(z, scores, k)
 
 
@@ -164,13 +180,17 @@ class _Tsallis(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         z, a, k = _saved(ctx)
         (g,) = grads
-        if _use_kernel(z, a) and not torch.is_grad_enabled():
-            return _pull_back_kernel(z, g, k, a), None, None, None
+        if not torch.is_grad_enabled() and _use_kernel(z, a) and a in _POWERS:
+            return _pull_back_kernel(z, g, k, _POWERS[a]), None, None, None  # type: ignore[index]
         grad, centred = pull_back(z, g, k, a)
         by_a = None
         if ctx.needs_input_grad[1]:
             by_a = (value_by_a(z, _free(z, k), a) * centred).sum(-1, keepdim=True)
         return grad, by_a, None, None
+
+
+class _TsallisBothWays(_Tsallis):
+    """With forward mode too, which `torch.compile` cannot trace (it refuses the class, unused or not)."""
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Tensor:
@@ -190,44 +210,27 @@ def _saved(ctx: Any) -> tuple[Tensor, Order, Size]:
     return z, ctx.numbers[0] if a is None else a, ctx.numbers[1] if k is None else k
 
 
-# ---- the CPU kernel: a = 1 and a = 1/2 -----------------------------------------------------------
+# ---- CPU kernels ---------------------------------------------------------------------------------
+
+_POWERS = {0.0: 0, 0.5: 2, 1.0: 1}  # a -> 1/a, where the kernels have a case of their own
 
 
 def _use_kernel(scores: Tensor, a: Order) -> bool:
-    return not isinstance(a, Tensor) and a in (0.5, 1.0) and scores.is_cpu and not is_transformed()
-
-
-@functools.cache
-def _kernels() -> ModuleType:
-    """The compiled kernels, imported (with numba) on first use."""
-    return importlib.import_module("argrad._kernels.tsallis")
-
-
-def _rows(x: Tensor) -> np.ndarray:
-    x = x.detach()
-    return (x if x.dim() == 2 and x.is_contiguous() else x.reshape(-1, x.shape[-1]).contiguous()).numpy()
+    return not isinstance(a, Tensor) and on_cpu(scores)
 
 
 def _solve_kernel(call: str, scores: Tensor, k: Size, a: Order) -> Tensor:
     out = torch.empty(scores.shape, dtype=scores.dtype)
-    if out.numel() == 0:
-        return out
-    sizes = k.expand(*scores.shape[:-1], 1).reshape(-1).numpy() if isinstance(k, Tensor) else np.array((k,))
-    flat = _rows(scores)
-    kernels = _kernels()
-    status = run_rows(kernels.solve, len(flat), flat.size, flat, sizes, round(1 / a), _rows(out))
-    if status & kernels.BAD:
-        raise bad_values(call, "scores", scores)
-    if status:
-        check_allowed(call, k, scores)
+    power = _POWERS.get(a)  # type: ignore[arg-type]
+    if power:
+        run("tsallis", call, scores, k, power, out)
+    else:
+        run("deformed", call, scores, k, a, out)
     return out
 
 
-def _pull_back_kernel(z: Tensor, g: Tensor, k: Size, a: Order) -> Tensor:
+def _pull_back_kernel(z: Tensor, g: Tensor, k: Size, power: int) -> Tensor:
     out = torch.empty(z.shape, dtype=z.dtype)
-    if out.numel() == 0:
-        return out
     top = math.inf if not isinstance(k, Tensor) and k == 1 else 1.0
-    rows = (_rows(z), _rows(g))
-    run_rows(_kernels().pull_back, len(rows[0]), z.numel(), *rows, round(1 / a), top, _rows(out))
+    pull("tsallis", z, g, power, top, out)
     return out
