@@ -53,6 +53,7 @@ def own_seed() -> Iterator[None]:
 def fresh_compiler() -> Iterator[None]:
     """Forget compiled graphs, so that one test's recompilations do not count for the next."""
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
     yield
     torch._dynamo.reset()
 

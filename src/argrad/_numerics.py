@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor
 
+from argrad._checks import is_transformed
+
 # Any finite number that stands for log 0 where -inf would poison a second derivative.
 LOG_ZERO = -1e30
 
@@ -72,3 +74,10 @@ def xlogy(x: Tensor, y: Tensor) -> Tensor:
     r"""$x \log y$, and 0 with gradient 0 where $x = 0$ (also when $y = 0$)."""
     zero = x == 0
     return torch.where(zero, 0.0, x * torch.log(torch.where(zero, 1.0, y)))
+
+
+def one_hot(index: Tensor, like: Tensor) -> Tensor:
+    """1 at `index` `(*batch, 1)` of the last dimension and 0 elsewhere; shape and dtype of `like`."""
+    zero = torch.zeros_like(like)
+    # in place saves a copy, but vmap has no rule for it
+    return zero.scatter(-1, index, 1) if is_transformed() else zero.scatter_(-1, index, 1)

@@ -26,7 +26,7 @@ from argrad._checks import (
     nothing_allowed,
 )
 from argrad._errors import InputError, InputTypeError
-from argrad._numerics import log1mexp, logsumexp
+from argrad._numerics import log1mexp, logsumexp, one_hot
 from argrad._types import Bool, Float, Generator, Int
 from argrad.gumbel import items_last
 
@@ -77,7 +77,7 @@ def gumbel_given_max(
     never = top == -math.inf
     t = top.masked_fill(never, 0.0)
     rest = _minus_softplus(t, t - (g + peak) + log1mexp(_below_zero(g - z)))  # Eq. (1)
-    rest = torch.where(torch.zeros_like(closed).scatter_(-1, winner, True), t, rest)
+    rest = torch.where(one_hot(winner, closed), t, rest)
     return _finish(rest.masked_fill(closed | never, -math.inf), logits, dim)
 
 
@@ -174,8 +174,7 @@ def gumbel_posterior(
     # a float below the maximum at least: a draw far above it would round to a tie with the winner
     below = torch.nextafter(top.detach(), torch.full_like(top, -math.inf))
     rest = torch.minimum(rest, below).masked_fill(closed, -math.inf)
-    won = torch.zeros_like(closed).scatter_(-1, index, True)
-    return _finish(torch.where(won, top, rest), logits, dim)
+    return _finish(torch.where(one_hot(index, closed), top, rest), logits, dim)
 
 
 # ---- shared parts --------------------------------------------------------------------------------

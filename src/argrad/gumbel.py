@@ -35,7 +35,7 @@ from argrad._checks import (
     too_few_allowed,
 )
 from argrad._kernels.threads import run_rows
-from argrad._numerics import masked_scores, widen
+from argrad._numerics import masked_scores, one_hot, widen
 from argrad._types import Bool, Float, Generator, Int, Tau
 
 
@@ -121,7 +121,7 @@ def gumbel_softmax(
         soft = _softmax(scores, tau, generator)
     if hard:
         index = soft.detach().argmax(-1, keepdim=True)
-        soft = straight_through(torch.zeros_like(soft).scatter_(-1, index, 1.0), soft)
+        soft = straight_through(one_hot(index, soft), soft)
     if soft.dtype != logits.dtype:
         soft = soft.to(logits.dtype)
     return soft if dim == logits.dim() - 1 else soft.movedim(-1, dim)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from argrad._checks import check_any_allowed, check_scores, check_tau
 from argrad._errors import InputError
+from argrad._numerics import one_hot
 from argrad._types import Bool, Float, Generator
 from argrad.backward import Backward
 from argrad.gumbel import gumbel_softmax, items_last
@@ -113,8 +114,7 @@ class GumbelSoftmax(_Annealed):
         scores, dim = items_last("GumbelSoftmax", logits, self.dim, mask, None)
         check_scores("GumbelSoftmax", "logits", scores)
         check_any_allowed("GumbelSoftmax", scores)
-        hard = torch.zeros_like(scores, dtype=logits.dtype)
-        return hard.scatter_(-1, scores.argmax(-1, keepdim=True), 1.0).movedim(-1, dim)
+        return one_hot(scores.argmax(-1, keepdim=True), scores).to(logits.dtype).movedim(-1, dim)
 
     def extra_repr(self) -> str:
         """Settings that are not submodules."""

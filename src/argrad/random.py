@@ -18,7 +18,7 @@ import numbers
 import operator
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -70,28 +70,34 @@ class CounterRNG:
     seed: int
     row: int = 0
     column: int = 0
-    # Two key words, row and column modulo 2^64, in a tensor: compiled code takes it as an input, so
-    # that a new seed (or chunk) needs no new graph.
-    words: Tensor = field(init=False, repr=False, compare=False)
+    # Two key words, row, column and seed modulo 2^64, in a tensor: compiled code takes it as an input
+    # and makes others from it, so that a new seed (or chunk) needs no new graph.
+    words: Tensor = field(default=None, kw_only=True, repr=False, compare=False)  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
+        if self.words is not None:
+            return
         for name in ("seed", "row", "column"):
             object.__setattr__(self, name, _integer("CounterRNG", name, getattr(self, name)))
         key = _splitmix_int(self.seed + _GOLDEN), _splitmix_int(self.seed + 2 * _GOLDEN)
-        words = [_signed(x & _MASK) for x in (*key, self.row, self.column)]
+        words = [_signed(x & _MASK) for x in (*key, self.row, self.column, self.seed)]
         object.__setattr__(self, "words", torch.tensor(words, dtype=torch.int64))
 
     def shift(self, rows: int = 0, columns: int = 0) -> CounterRNG:
         """The same noise, seen from `rows` further down and `columns` further right."""
-        return replace(self, row=self.row + rows, column=self.column + columns)
+        if torch.compiler.is_compiling():
+            return CounterRNG(0, words=_shifted(self.words, rows, columns))
+        return CounterRNG(self.seed, self.row + rows, self.column + columns)
 
     def fold(self, *ids: int) -> CounterRNG:
         """An independent stream for each tuple of integers (step, epoch, rank, ...)."""
+        if torch.compiler.is_compiling():
+            return CounterRNG(0, words=_folded(self.words, ids))
         seed = self.seed & _MASK
         for i in ids:
             i = _integer("CounterRNG.fold", "ids", i)
             seed = _splitmix_int((seed ^ _splitmix_int(i + _GOLDEN)) + _GOLDEN)
-        return replace(self, seed=seed)
+        return CounterRNG(seed, self.row, self.column)
 
     def gumbel(self, rows: int, columns: int, **options: object) -> Tensor:
         """Gumbel(0, 1) for rows `row ... row + rows - 1` and as many columns; options: dtype, device."""
@@ -246,6 +252,23 @@ def words(generator: Generator) -> tuple[np.ndarray, np.uint64, np.uint64]:
     return _buffer.array, _ZERO, _ZERO
 
 
+def _shifted(words: Tensor, rows: int, columns: int) -> Tensor:
+    """`CounterRNG.shift` in compiled code."""
+    key_1, key_2, row, column, seed = words.unbind()
+    return torch.stack([key_1, key_2, row + rows, column + columns, seed])
+
+
+def _folded(words: Tensor, ids: tuple[int, ...]) -> Tensor:
+    """`CounterRNG.fold` in compiled code."""
+    _, _, row, column, seed = words.unbind()
+    for i in ids:
+        hashed = _splitmix(_plus(torch.full((), i, dtype=torch.int64), _GOLDEN))
+        seed = _splitmix(_plus(seed ^ hashed, _GOLDEN))
+    key_1 = _splitmix(_plus(seed, _GOLDEN))
+    key_2 = _splitmix(_plus(seed, 2 * _GOLDEN & _MASK))
+    return torch.stack([key_1, key_2, row, column, seed])
+
+
 # ---- drawing -------------------------------------------------------------------------------------
 
 
@@ -302,9 +325,9 @@ def _draw_torch(
         key_1, key_2 = draw_key(generator).to(device).unbind()
         first_row, first_column = 0, 0
     elif torch.compiler.is_compiling():
-        key_1, key_2, first_row, first_column = generator.words.unbind()
+        key_1, key_2, first_row, first_column, _ = generator.words.unbind()
     else:
-        key_1, key_2, first_row, first_column = generator.words.tolist()
+        key_1, key_2, first_row, first_column, _ = generator.words.tolist()
     row = torch.arange(rows, device=device)[:, None] + first_row
     column = torch.arange(columns, device=device) + first_column
     # xor before the product: inductor folds `arange * constant` into loop counters, which overflow
@@ -334,6 +357,14 @@ def _times(x: Tensor, factor: int) -> Tensor:
         other = torch.full((), _signed(factor), dtype=torch.int64).view(torch.uint64)
         return (x.view(torch.uint64) * other).view(torch.int64)
     return x * _signed(factor)
+
+
+def _plus(x: Tensor, term: int) -> Tensor:
+    """A sum modulo 2^64, by halves for the same reason (torch does not add unsigned numbers)."""
+    half = (1 << 32) - 1
+    low = (x & half) + (term & half)
+    high = (_shift_right(x, 32) + (term >> 32) + (low >> 32)) & half
+    return (high << 32) | (low & half)
 
 
 def _shift_right(x: Tensor, n: int) -> Tensor:

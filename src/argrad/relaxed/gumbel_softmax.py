@@ -15,7 +15,7 @@ from argrad._checks import (
     can_read,
     fail,
 )
-from argrad._numerics import widen
+from argrad._numerics import one_hot, widen
 from argrad._types import Float, Generator, Shape
 from argrad.gumbel import gumbel_max, gumbel_softmax
 from argrad.relaxed.base import FromLogits
@@ -77,13 +77,13 @@ class GumbelSoftmax(FromLogits):
     @staticmethod
     def convert_to_one_hot(values: Float[Tensor, "*shape n"]) -> Float[Tensor, "*shape n"]:
         """The one-hot of the largest coordinate (the first, if several are)."""
-        return torch.zeros_like(values).scatter_(-1, values.argmax(-1, keepdim=True), 1.0)
+        return one_hot(values.argmax(-1, keepdim=True), values)
 
     def sample(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         """One-hot samples, no gradient."""
         scores = self._expanded_logits(sample_shape).detach()
         index = gumbel_max(scores, generator=generator)
-        return torch.zeros_like(scores, dtype=self.logits.dtype).scatter_(-1, index[..., None], 1.0)
+        return one_hot(index[..., None], scores).to(self.logits.dtype)
 
     def rsample(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         """One-hot samples with the gradient of the relaxed ones."""
