@@ -310,7 +310,7 @@ def _check_tau_tensor(
 
 
 def check_size(call: str, k: object, scores: Tensor, at_most: bool = False) -> int | Tensor:
-    """How many of the n items to choose: an int, or an int64 tensor ready to broadcast against scores."""
+    """How many of the n items to choose: an int, or an int64 tensor of shape `(*batch, 1)`."""
     n, batch = scores.shape[-1], scores.shape[:-1]
     if not isinstance(k, Tensor):
         advice = f"It is the number of items to choose out of {n}."
@@ -322,8 +322,13 @@ def check_size(call: str, k: object, scores: Tensor, at_most: bool = False) -> i
         )
     k = _over_batch(call, "k", k, batch, "One k a row: a tensor of the batch's shape.")
     if can_read(k) and k.numel() and int(k.amin()) < 0:
-        raise fail(call, "k", "must not be negative", k, "It is the number of items to choose.")
-    return k.to(scores.device, torch.int64)
+        raise negative_size(call, k)
+    return k.to(scores.device, torch.int64).expand(*batch, 1)
+
+
+def negative_size(call: str, k: Tensor) -> InputError:
+    """The sentence for a k below 0."""
+    return fail(call, "k", "must not be negative", k, "It is the number of items to choose.")
 
 
 def check_allowed(call: str, k: int | Tensor, scores: Tensor) -> None:
@@ -341,9 +346,6 @@ def check_allowed(call: str, k: int | Tensor, scores: Tensor) -> None:
         )
 
 
-ALPHA_ADVICE = "1 is softmax, 1.5 is entmax, 2 is sparsemax; larger is sparser."
-
-
 def check_alpha(call: str, alpha: object, scores: Tensor) -> float | Tensor:
     """A float of at least 1, or a tensor of such ready to broadcast against scores `(*batch, n)`."""
     if isinstance(alpha, Tensor):
@@ -356,11 +358,17 @@ def check_alpha(call: str, alpha: object, scores: Tensor) -> float | Tensor:
             f"`{call}(alpha=...)` must be a float or a tensor; got {type(alpha).__name__}."
         )
     if not (low >= 1 and high < math.inf):
-        raise fail(call, "alpha", "must be at least 1 and finite", alpha, ALPHA_ADVICE)
+        raise bad_alpha(call, alpha)
     if not isinstance(alpha, Tensor):
         return float(alpha)
     advice = "One alpha a row: a tensor of the batch's shape."
     return _over_batch(call, "alpha", alpha, scores.shape[:-1], advice).to(scores)
+
+
+def bad_alpha(call: str, alpha: object) -> InputError:
+    """The sentence for an order below 1, NaN or infinite."""
+    advice = "1 is softmax, 1.5 is entmax, 2 is sparsemax; larger is sparser."
+    return fail(call, "alpha", "must be at least 1 and finite", alpha, advice)
 
 
 def _range(value: Tensor) -> tuple[float, float]:

@@ -184,17 +184,23 @@ def _write(out, work, x, origin, u, a, k, below_one):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def solve(start, stop, scores, k, a, out):
-    """out[i] = the point for row i; `k` has one entry, or one a row; a = alpha - 1. Status bits as ever."""
+def solve(start, stop, scores, k, order, out):
+    """out[i] = the point for row i; `k` and `order` = alpha - 1 have one entry, or one a row.
+
+    Status bits as in `tsallis.py`.
+    """
     status = 0
     zero, one = scores.dtype.type(0.0), scores.dtype.type(1.0)
     below_one = scores.dtype.type(1.0 - 0.5 * np.finfo(scores.dtype).eps)
     n = scores.shape[1]
     work = np.empty((4, n + 1))
     for i in range(start, stop):
-        x, size = scores[i], k[i % k.shape[0]]
+        x, size, a = scores[i], k[i % k.shape[0]], order[i % order.shape[0]]
         if count_bad(x):
             status |= BAD
+            continue
+        if size < 0:
+            status |= FEW
             continue
         if size == 0:
             out[i] = zero

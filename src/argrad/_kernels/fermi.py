@@ -120,7 +120,7 @@ def solve(start, stop, scores, k, z, rest):
         if size == 0 or size == allowed:
             _decided(z[i], rest[i], x, size > 0)
             continue
-        if size > allowed:
+        if size > allowed or size < 0:
             status |= FEW
             continue
         p = kth_or_none(x, size, zero, one)

@@ -111,6 +111,9 @@ def solve(start, stop, scores, k, power, out):
         if count_bad(x):
             status |= BAD
             continue
+        if size < 0:
+            status |= FEW
+            continue
         if size == 0:
             z[:] = zero
             continue

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from argrad._checks import check_allowed, check_scores
+from argrad._checks import check_allowed, check_scores, is_transformed
 from argrad._types import Float
-from argrad.solvers.order import Size, gap
+from argrad.solvers.order import Size, gap, kth_largest
 from argrad.solvers.root import root
-from argrad.solvers.row_kernels import on_cpu, pull, run
+from argrad.solvers.row_kernels import in_front, pull_rows, solve_rows
 
 # From here on a sigmoid is an exponential to the last digit of float64, and t does not depend on d.
 _WIDE = 40.0
@@ -31,23 +31,31 @@ _WIDE = 40.0
 
 def fermi(call: str, scores: Float[Tensor, "*batch n"], k: Size) -> Tensor:
     """Eq. (1) with the backward of Eq. (3); `call` is who to name in an error."""
-    if not on_cpu(scores):
-        check_scores(call, "scores", scores)
-        check_allowed(call, k, scores)
     function = _Fermi if torch.compiler.is_compiling() else _FermiBothWays
     return function.apply(scores, k, call)[0]  # type: ignore[index]
 
 
 def fermi_unrolled(call: str, scores: Float[Tensor, "*batch n"], k: Size) -> Tensor:
     """Eq. (1), differentiated through its last two Newton steps (right up to the third derivative)."""
-    check_scores(call, "scores", scores)
-    check_allowed(call, k, scores)
+    z, rest = _forward(call, scores.detach(), k)
     view = _View.of(scores.detach(), k)
-    t = _threshold(view, k)
+    low, high = _bracket(view, k)
+    logit = torch.log(kth_largest(z, k)) - torch.log(-kth_largest(-rest, k))  # of the k-th item
+    t = torch.minimum(torch.maximum(view.d - logit, low), high)
     view = view.with_scores(scores)
     for _ in range(2):
         t = t + view.residual(t, view.weight)[1]
     return _bounds(view.centred(t).sigmoid(), scores, k)
+
+
+def _forward(call: str, scores: Tensor, k: Size) -> tuple[Tensor, Tensor]:
+    """The kernel on the CPU, by way of an operator where tensors are traced; else plain torch."""
+    if not scores.is_cpu:
+        check_scores(call, "scores", scores)
+        check_allowed(call, k, scores)
+        return solve(scores, k)
+    args = (None, k) if isinstance(k, int) else (k, 0)
+    return (_operator if is_transformed() else _solve_kernel)(scores, *args, call)
 
 
 class _View(NamedTuple):
@@ -91,9 +99,8 @@ class _View(NamedTuple):
         lack, hold = _split(share, self.best)
         lack_slope, hold_slope = _split(s, self.best)
         hold = hold + self.surplus
-        hold, lack = (
-            torch.where(x > 0, x, 1.0) for x in (hold, lack)
-        )  # 0: no such items, all is decided
+        # 0 means that there are no such items, and that all is decided
+        hold, lack = (torch.where(x > 0, x, 1.0) for x in (hold, lack))
         step = torch.log(hold / lack) / (hold_slope / hold + lack_slope / lack)
         value = hold - lack
         noise = 2 * torch.finfo(value.dtype).eps * (hold + lack)
@@ -102,25 +109,23 @@ class _View(NamedTuple):
 
 def _split(x: Tensor, best: Tensor) -> tuple[Tensor, Tensor]:
     """Sums over the best items and over the others."""
-    return torch.where(best, x, 0.0).sum(-1, keepdim=True), torch.where(best, 0.0, x).sum(
-        -1, keepdim=True
-    )
+    others = torch.where(best, 0.0, x)
+    return torch.where(best, x, 0.0).sum(-1, keepdim=True), others.sum(-1, keepdim=True)
 
 
-def _threshold(view: _View, k: Size) -> Tensor:
-    """t of Eq. (2)."""
+def _bracket(view: _View, k: Size) -> tuple[Tensor, Tensor]:
+    """Eq. (2) with some room: a root at an end must not make Newton's step look wrong."""
     n = view.y.shape[-1]
     size = torch.as_tensor(k, device=view.d.device).clamp(1, max(n - 1, 1)).to(view.d.dtype)
-    # Eq. (2) with some room, for the root may be at an end and Newton's step must not be refused there.
     low, high = -1.0 - size.log(), 1.0 + (n - size).clamp(min=1).log()
-    weight = view.weight
-    return root(lambda t: view.residual(t, weight), low.expand(view.d.shape), high.expand(view.d.shape))
+    return low.expand(view.d.shape), high.expand(view.d.shape)
 
 
 def solve(scores: Tensor, k: Size) -> tuple[Tensor, Tensor]:
     """Eq. (1) and 1 - z, each to its own relative accuracy; no gradient."""
     view = _View.of(scores, k)
-    u = view.centred(_threshold(view, k))
+    weight = view.weight
+    u = view.centred(root(lambda t: view.residual(t, weight), *_bracket(view, k)))
     z, rest = u.sigmoid(), (-u).sigmoid()
     s = z * rest
     slope = s.sum(-1, keepdim=True)
@@ -153,11 +158,7 @@ class _Fermi(torch.autograd.Function):
 
     @staticmethod
     def forward(scores: Tensor, k: Size, call: str) -> tuple[Tensor, Tensor]:
-        if not on_cpu(scores):
-            return solve(scores, k)
-        z, rest = torch.empty((2, *scores.shape), dtype=scores.dtype)
-        run("fermi", call, scores, k, z, rest)
-        return z, rest
+        return _forward(call, scores, k)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -172,10 +173,10 @@ class _Fermi(torch.autograd.Function):
         g = up if down is None else -down if up is None else up - down
         if g is None:
             return None, None, None
-        if torch.is_grad_enabled() or not on_cpu(z):
+        if torch.is_grad_enabled() or is_transformed() or not z.is_cpu:
             return pull_back(z, rest, g), None, None
         out = torch.empty(z.shape, dtype=z.dtype)
-        pull("fermi", z, rest, g, out)
+        pull_rows("fermi", z, rest, g, out)
         return out, None, None
 
 
@@ -187,3 +188,26 @@ class _FermiBothWays(_Fermi):
         z, rest = ctx.saved_tensors
         move = pull_back(z, rest, tangents[0])
         return move, -move
+
+
+# ---- CPU kernel ----------------------------------------------------------------------------------
+
+
+def _solve_kernel(scores: Tensor, k: Tensor | None, size: int, call: str) -> tuple[Tensor, Tensor]:
+    z, rest = (torch.empty(scores.shape, dtype=scores.dtype) for _ in range(2))
+    solve_rows("fermi", call, scores, k, size, z, rest)
+    return z, rest
+
+
+_operator = torch.library.custom_op("argrad::fermi", _solve_kernel, mutates_args=())
+
+
+@_operator.register_fake
+def _(scores: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
+    z, rest = (torch.empty_like(scores, memory_format=torch.contiguous_format) for _ in range(2))
+    return z, rest
+
+
+@_operator.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+    return _operator(*in_front(info.batch_size, in_dims, args)), (0, 0)

@@ -18,41 +18,49 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from argrad._checks import check_allowed, check_scores
+from argrad._checks import bad_alpha, check_allowed, check_scores, is_transformed
 from argrad._types import Float
 from argrad.solvers.deformed import deformed_exp, slope_from_value, value_by_a
 from argrad.solvers.order import Size, kth_largest
 from argrad.solvers.root import root
-from argrad.solvers.row_kernels import on_cpu, pull, run
+from argrad.solvers.row_kernels import in_front, pull_rows, solve_rows
 
 Order = float | Tensor  # a = alpha - 1: a float, or a tensor of shape (*batch, 1)
 
 
 def tsallis(call: str, scores: Float[Tensor, "*batch n"], k: Size, a: Order) -> Tensor:
     """Eq. (1) with the backward of Eq. (3); `call` is who to name in an error."""
-    if not _use_kernel(scores, a):
-        check_scores(call, "scores", scores)
-        check_allowed(call, k, scores)
     function = _Tsallis if torch.compiler.is_compiling() else _TsallisBothWays
     return function.apply(scores, a, k, call)  # type: ignore[return-value]
 
 
 def tsallis_unrolled(call: str, scores: Float[Tensor, "*batch n"], k: Size, a: Order) -> Tensor:
     """Eq. (1), differentiated through its last two Newton steps (right up to the third derivative)."""
-    check_scores(call, "scores", scores)
-    check_allowed(call, k, scores)
     fixed = a.detach() if isinstance(a, Tensor) else a
+    rho = kth_largest(_forward(call, scores.detach(), k, fixed), k)  # Eq. (2)
+    u = -torch.log(torch.where(rho > 0, rho, 1.0))
     x = _centred(scores, k)
-    u = _threshold(x.detach(), k, fixed)
     for _ in range(2):
         u = u + _newton(x, u, k, a)
-    return _reject(deformed_exp(x, u, a)[0], scores, k)
+    return _reject(deformed_exp(x, u, a)[0], scores, k, a)
 
 
 # ---- forward -------------------------------------------------------------------------------------
+
+
+def _forward(call: str, scores: Tensor, k: Size, a: Order) -> Tensor:
+    """The kernel on the CPU, by way of an operator where tensors are traced; else plain torch."""
+    if not scores.is_cpu:
+        check_scores(call, "scores", scores)
+        check_allowed(call, k, scores)
+        return solve(scores, k, a)
+    sizes = (None, k) if isinstance(k, int) else (k, 0)
+    orders = (a, 0.0) if isinstance(a, Tensor) else (None, a)
+    return (_operator if is_transformed() else _solve_kernel)(scores, *sizes, *orders, call)
 
 
 def _centred(scores: Tensor, k: Size) -> Tensor:
@@ -136,9 +144,11 @@ def solve(scores: Tensor, k: Size, a: Order) -> Tensor:
     return _reject(z, scores, k)
 
 
-def _reject(z: Tensor, scores: Tensor, k: Size) -> Tensor:
-    """0 where k is 0; NaN where k is impossible, which could not be read and refused before."""
-    if not isinstance(k, Tensor):
+def _reject(z: Tensor, scores: Tensor, k: Size, a: Order) -> Tensor:
+    """0 where k is 0; NaN where k or a is impossible, which could not be read and refused before."""
+    if isinstance(a, Tensor):
+        z = torch.where(a >= 0, z, math.nan)
+    if isinstance(k, int):
         return torch.zeros_like(z) if k == 0 else z
     possible = (k >= 0) & (k <= (scores > -math.inf).sum(-1, keepdim=True))
     return torch.where(k == 0, 0.0, torch.where(possible, z, math.nan))
@@ -158,7 +168,7 @@ def pull_back(z: Tensor, g: Tensor, k: Size, a: Order) -> tuple[Tensor, Tensor]:
 
 def _free(z: Tensor, k: Size) -> Tensor:
     """Items that can move. On the simplex the cap binds no one, also where z rounds to 1."""
-    return z > 0 if not isinstance(k, Tensor) and k == 1 else (z > 0) & (z < 1)
+    return z > 0 if isinstance(k, int) and k == 1 else (z > 0) & (z < 1)
 
 
 class _Tsallis(torch.autograd.Function):
@@ -166,7 +176,7 @@ class _Tsallis(torch.autograd.Function):
 
     @staticmethod
     def forward(scores: Tensor, a: Order, k: Size, call: str) -> Tensor:
-        return _solve_kernel(call, scores, k, a) if _use_kernel(scores, a) else solve(scores, k, a)
+        return _forward(call, scores, k, a)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -180,8 +190,9 @@ class _Tsallis(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         z, a, k = _saved(ctx)
         (g,) = grads
-        if not torch.is_grad_enabled() and _use_kernel(z, a) and a in _POWERS:
-            return _pull_back_kernel(z, g, k, _POWERS[a]), None, None, None  # type: ignore[index]
+        traced = torch.is_grad_enabled() or is_transformed()
+        if isinstance(a, float) and a in _POWERS and z.is_cpu and not traced:
+            return _pull_back_kernel(z, g, k, _POWERS[a]), None, None, None
         grad, centred = pull_back(z, g, k, a)
         by_a = None
         if ctx.needs_input_grad[1]:
@@ -215,22 +226,36 @@ def _saved(ctx: Any) -> tuple[Tensor, Order, Size]:
 _POWERS = {0.0: 0, 0.5: 2, 1.0: 1}  # a -> 1/a, where the kernels have a case of their own
 
 
-def _use_kernel(scores: Tensor, a: Order) -> bool:
-    return not isinstance(a, Tensor) and on_cpu(scores)
-
-
-def _solve_kernel(call: str, scores: Tensor, k: Size, a: Order) -> Tensor:
+def _solve_kernel(
+    scores: Tensor, k: Tensor | None, size: int, order: Tensor | None, a: float, call: str
+) -> Tensor:
+    """k of `(*batch, 1)` or `size` for all, a of `(*batch, 1)` or one float."""
     out = torch.empty(scores.shape, dtype=scores.dtype)
-    power = _POWERS.get(a)  # type: ignore[arg-type]
-    if power:
-        run("tsallis", call, scores, k, power, out)
+    if order is None and a in (0.5, 1.0):
+        solve_rows("tsallis", call, scores, k, size, _POWERS[a], out)
     else:
-        run("deformed", call, scores, k, a, out)
+        orders = np.array((a,)) if order is None else order.double().reshape(-1).numpy()
+        if not (orders >= 0.0).all():
+            raise bad_alpha(call, orders.min() + 1.0)
+        solve_rows("deformed", call, scores, k, size, orders, out)
     return out
+
+
+_operator = torch.library.custom_op("argrad::tsallis", _solve_kernel, mutates_args=())
+
+
+@_operator.register_fake
+def _(scores: Tensor, *_: Any) -> Tensor:
+    return torch.empty_like(scores, memory_format=torch.contiguous_format)
+
+
+@_operator.register_vmap
+def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
+    return _operator(*in_front(info.batch_size, in_dims, args)), 0
 
 
 def _pull_back_kernel(z: Tensor, g: Tensor, k: Size, power: int) -> Tensor:
     out = torch.empty(z.shape, dtype=z.dtype)
-    top = math.inf if not isinstance(k, Tensor) and k == 1 else 1.0
-    pull("tsallis", z, g, power, top, out)
+    top = math.inf if isinstance(k, int) and k == 1 else 1.0
+    pull_rows("tsallis", z, g, power, top, out)
     return out
