@@ -180,7 +180,8 @@ def _backward_after(iterations: int) -> Callable[[], Step]:
     def factory() -> Step:
         sinkhorn, scores = _solver("sinkhorn.sinkhorn"), normal(PLANS).requires_grad_()
         plan = sinkhorn(scores / TAU, tolerance=1e-30, max_iterations=iterations, on_failure="ignore")
-        return lambda: torch.autograd.grad(plan, scores, upstream(PLANS), retain_graph=True)
+        weight = upstream(PLANS)
+        return lambda: torch.autograd.grad(plan, scores, weight, retain_graph=True)
 
     return factory
 
