@@ -305,14 +305,14 @@ def _round(kind: str, x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def _draw_kernel(kind: str, shape: tuple[int, ...], dtype: torch.dtype, generator: Generator) -> Tensor:
-    from argrad._kernels.bits import FILL
+    from argrad._kernels import fill
 
     out = torch.empty(shape, dtype=dtype)
     if out.numel() == 0:
         return out
     columns = shape[-1] if shape else 1
     flat = out.view(-1, columns).numpy()
-    run_rows(FILL[kind, flat.dtype], len(flat), flat.size, flat, *words(generator))
+    run_rows(getattr(fill, kind), len(flat), flat.size, flat, *words(generator))
     return out
 
 
