@@ -42,5 +42,5 @@ docs: $(READY)
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf .venv site .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-bench site .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
