@@ -67,6 +67,9 @@ DISTRIBUTIONS = [
     DistributionCase("RelaxedBits", lambda x: ag.RelaxedBits(0.5, logits=x)),
     DistributionCase("RelaxedBits-probs", lambda x: ag.RelaxedBits(0.2, probs=x.sigmoid())),
     DistributionCase("GumbelSoftmax", lambda x: ag.GumbelSoftmax(0.5, logits=x)),
+    DistributionCase(
+        "GumbelSoftmax-tensor", lambda x: ag.GumbelSoftmax(torch.full(x.shape[:-1], 0.7), logits=x)
+    ),
     DistributionCase("Gibbs", lambda x: ag.Gibbs(ag.OneHot(), x), differentiable=False),
     DistributionCase("Perturbed", lambda x: ag.Perturbed(ag.OneHot(), x), differentiable=False),
 ]

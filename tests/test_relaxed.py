@@ -391,6 +391,16 @@ def test_gumbel_softmax_gradient_is_that_of_straight_through() -> None:
     assert torch.equal(a, b)
 
 
+def test_gumbel_softmax_temperatures_belong_to_the_batch_not_to_the_samples() -> None:
+    """As many samples as rows: `(3, 1)` would broadcast the wrong way without an error."""
+    logits, tau = torch.randn(3, 4, requires_grad=True), torch.tensor([0.1, 1.0, 9.0])
+    rng, weight = ag.CounterRNG(0), torch.randn(3, 3, 4)
+    z = ag.GumbelSoftmax(tau, logits=logits).rsample((3,), generator=rng)
+    y = ag.gumbel_softmax(logits.expand(3, 3, 4), tau.expand(3, 3), generator=rng)
+    a, b = (torch.autograd.grad((x * weight).sum(), logits)[0] for x in (z, y))
+    torch.testing.assert_close(a, b)
+
+
 def test_gumbel_softmax_with_forbidden_items() -> None:
     logits = torch.tensor([0.0, -INF, 1.0], requires_grad=True)
     q = ag.GumbelSoftmax(0.5, logits=logits)

@@ -88,7 +88,7 @@ class GumbelSoftmax(FromLogits):
     def rsample(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         """One-hot samples with the gradient of the relaxed ones."""
         scores = self.logits.expand(torch.Size(sample_shape) + self.logits.shape)
-        return gumbel_softmax(scores, self._tau, hard=True, generator=generator)
+        return gumbel_softmax(scores, self.tau, hard=True, generator=generator)
 
     def log_prob(self, value: Float[Tensor, "*shape"]) -> Float[Tensor, "*batch"]:
         r"""$\log \mathrm{softmax}(\theta)_i$ of the one-hot `value` of item $i$."""
