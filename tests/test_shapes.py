@@ -1,0 +1,89 @@
+"""Shape annotations are true: jaxtyping and beartype check them on every call, in a process of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve()
+SRC = HERE.parents[1] / "src" / "argrad"
+# torch reads the annotations of custom operators itself, and cannot through a decorator
+UNCHECKED = {"solvers", "_kernels", "__init__", "__main__", "__pycache__", "cli", "recipes"}
+
+
+def checker(function: Callable) -> Callable:
+    """beartype, except for methods that return `Self`, which it refuses outside of decorated classes."""
+    from beartype import beartype, roar
+
+    try:
+        return beartype(function)
+    except roar.BeartypeDecorHintPep673Exception:
+        return function
+
+
+def calls() -> None:
+    """Every public function and distribution of the Gumbel toolbox, in several shapes and dtypes."""
+    import jaxtyping
+    import torch
+
+    import argrad as ag
+    from argrad import _autograd, _numerics
+
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        for batch in ((), (2,), (2, 3), (0,)):
+            x = torch.randn(*batch, 5).to(dtype)
+            mask = torch.ones(5, dtype=torch.bool)
+            rng = ag.CounterRNG(0)
+            for tau in (0.5, torch.tensor(0.5), torch.full(batch, 0.5)):
+                ag.gumbel_softmax(x, tau, mask=mask)
+                ag.gumbel_softmax(x, tau, hard=True, generator=rng)
+                for kind in (ag.RelaxedOneHot, ag.RelaxedBits, ag.GumbelSoftmax):
+                    q = kind(tau, logits=x)
+                    q.log_prob(q.rsample((3,)))
+                    wide = q.expand((4, *batch))
+                    wide.log_prob(wide.sample())
+            ag.gumbel_max(x, dim=-1, mask=mask)
+            ag.gumbel_topk(x, 2, mask=mask.expand_as(x), generator=rng)
+            ag.gumbel_given_max(x, torch.zeros(batch, dtype=dtype))
+            ag.truncated_gumbel(x, torch.zeros((), dtype=dtype))
+            ag.gumbel_posterior(x, torch.zeros(batch, dtype=torch.int64))
+            for noise in (ag.Gumbel(), ag.Logistic(), ag.Normal()):
+                draw = noise.like(x)
+                noise.log_prob(draw)
+                noise.kl(draw)
+            ag.nn.GumbelSoftmax()(x, mask)
+            _numerics.logsumexp(x.float())
+    q = ag.GumbelSoftmax(1.0, logits=torch.zeros(2, 3))
+    assert q.mean.shape == q.variance.shape == q.mode.shape == q.probs.shape == (2, 3)
+    assert q.entropy().shape == (2,)
+    with pytest.raises(jaxtyping.TypeCheckError):  # the checker is awake
+        _autograd.straight_through(torch.zeros(2), torch.zeros(3))
+
+
+def run(code: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "ARGRAD_CHECK_SHAPES": "1", "OMP_NUM_THREADS": "1"}
+    names = {path.stem for path in SRC.iterdir() if path.suffix == ".py" or path.is_dir()} - UNCHECKED
+    modules = sorted(f"argrad.{name}" for name in names)
+    hook = (
+        "import sys, jaxtyping\n"
+        f"sys.path.insert(0, {str(HERE.parent)!r})\n"
+        f"with jaxtyping.install_import_hook({modules}, 'test_shapes.checker'):\n"
+        "    import argrad, argrad.gumbel, argrad.conditional_gumbel, argrad.relaxed, argrad.noise, argrad.nn\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", hook + code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=300,
+    )
+
+
+def test_public_functions_keep_to_their_annotations() -> None:
+    done = run("import test_shapes; test_shapes.calls()")
+    assert done.returncode == 0, done.stderr[-3000:]
