@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib
 import inspect
 import types
@@ -32,7 +33,13 @@ LAYERS = {
     4: {"estimators", "losses", "calibration", "reparam"},
     5: {"nn", "presets", "diagnose", "_diagnose", "monitor", "cite", "testing", "plot"}
     | {"integrations", "_catalogue"},
-    6: {"recipes", "cli", "_problems", "__main__", "__init__"},  # the command line starts the demo, a recipe
+    6: {
+        "recipes",
+        "cli",
+        "_problems",
+        "__main__",
+        "__init__",
+    },  # the command line starts the demo, a recipe
 }
 LAYER_OF = {name: layer for layer, names in LAYERS.items() for name in names}
 
@@ -156,22 +163,33 @@ def test_library_code_does_not_print(path: Path) -> None:
         assert "print" not in calls(parse(path))
 
 
-def asserting_functions(tree: ast.Module) -> set[str]:
-    """Functions of a file that hold an assertion, so that calling them is one."""
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
-    return {f.name for f in functions if any(isinstance(n, ast.Assert) for n in ast.walk(f))}
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def asserts(function: ast.FunctionDef, known: set[str]) -> bool:
+    """Holds an assertion, or calls something that does."""
+    if any(isinstance(node, ast.Assert) for node in ast.walk(function)):
+        return True
+    return any(name in known or name.startswith(("assert_", "check_")) for name in calls(function))
+
+
+@functools.cache
+def asserting_functions() -> set[str]:
+    """Names of all functions of the tests that assert something, helpers of helpers included."""
+    trees = [parse(path) for path in (ROOT / "tests").rglob("*.py")]
+    found = {"raises", "warns", "fail", "opcheck", "check"}
+    while new := {f.name for tree in trees for f in functions(tree) if asserts(f, found)} - found:
+        found |= new
+    return found
 
 
 @pytest.mark.parametrize("path", TESTS, ids=name_of)
 def test_no_test_is_without_an_assertion(path: Path) -> None:
-    tree = parse(path)
-    enough = asserting_functions(tree) | {"raises", "warns", "fail", "opcheck", "check"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
-            asserts = any(isinstance(n, ast.Assert) for n in ast.walk(node)) or any(
-                call in enough or call.startswith(("assert_", "check_")) for call in calls(node)
-            )
-            assert asserts, f"{path.name}: {node.name} asserts nothing"
+    for function in functions(parse(path)):
+        if function.name.startswith("test_"):
+            helpers = asserting_functions() - {function.name}
+            assert asserts(function, helpers), f"{path.name}: {function.name} asserts nothing"
 
 
 def error_builders() -> set[str]:
