@@ -159,13 +159,19 @@ def _root(work, size, k, n, a):
 
 
 @njit(error_model="numpy", cache=True)
-def _write_0(out, x, origin, u, below_one):
+def _write_0(out, work, x, origin, u, k, below_one):
     """a = 0; a free item never rounds to 1 (that is how the backward pass knows that it can move)."""
-    top = below_one if u > 0.0 else x.dtype.type(1.0)
-    for j in range(x.shape[0]):
-        d = np.float64(x[j]) - origin
-        z = x.dtype.type(exp_64(min(d - u, 0.0)))
-        out[j] = min(z, top) if d - u < 0.0 else x.dtype.type(1.0)
+    n = x.shape[0]
+    z, full = work[1, :n], work[3, :n]
+    for j in range(n):
+        d = (np.float64(x[j]) - origin) - u
+        full[j] = 1.0 if d >= 0.0 else 0.0
+        z[j] = exp_64(min(d, 0.0)) if d < 0.0 else 0.0
+    total = _sum(z)
+    scale = (k - _sum(full)) / total if total > 0.0 else 1.0  # the sum to the last digit
+    for j in range(n):
+        value = min(x.dtype.type(z[j] * scale), below_one)
+        out[j] = value if full[j] == 0.0 else x.dtype.type(1.0)
 
 
 @njit(error_model="numpy", cache=True)
@@ -211,7 +217,7 @@ def solve(start, stop, scores, k, order, out):
             continue
         u = _root(work, _gather(work[0], x, origin, a), size, n, a)
         if a == 0.0:
-            _write_0(out[i], x, np.float64(origin), u, below_one)
+            _write_0(out[i], work, x, np.float64(origin), u, size, below_one)
         else:
             _write(out[i], work, x, np.float64(origin), u, a, size, below_one)
     return status

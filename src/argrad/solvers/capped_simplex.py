@@ -4,7 +4,7 @@ r"""Soft choice of k items: the arg max over $\{0 \le z \le 1, \sum_i z_i = k\}$
 |---|---|---|
 | `capped_euclidean` | $\frac12 \|z\|^2$ | $w - \nu$ cut to [0, 1] |
 | `capped_entropy` | $\sum_i z_i \log z_i$ | $\min(1, e^{w - 1 - \nu})$ |
-| `capped_tsallis` | $\frac{1}{\alpha(\alpha-1)} \sum_i (z_i^\alpha - z_i)$ | $\min(1, \exp_{\alpha - 1}(w - \frac1\alpha - \nu))$ |
+| `capped_tsallis` | $\sum_i (z_i^\alpha - z_i) / \alpha a$, $a = \alpha - 1$ | $\min(1, \exp_a(w - \frac1\alpha - \nu))$ |
 | `capped_binary_entropy` | $\sum_i z_i \log z_i + (1 - z_i) \log(1 - z_i)$ | $\sigma(w - \nu)$ |
 
 The multiplier $\nu$ makes the sum k; with `at_most=True` the constraint is $\sum_i z_i \le k$, and so
@@ -119,7 +119,7 @@ def capped_tsallis(
     Examples:
         >>> import torch
         >>> capped_tsallis(torch.tensor([3.0, 0.0, 0.0, -1.0]), 2, alpha=1.5)
-        tensor([1.0000, 0.4722, 0.4722, 0.0556])
+        tensor([1.0000, 0.4812, 0.4812, 0.0375])
 
     References: [peters2019], [blondel2020].
     """

@@ -129,20 +129,23 @@ def solve(scores: Tensor, k: Size) -> tuple[Tensor, Tensor]:
     z, rest = u.sigmoid(), (-u).sigmoid()
     s = z * rest
     slope = s.sum(-1, keepdim=True)
-    shift = s * ((k - z.sum(-1, keepdim=True)) / torch.where(slope > 0, slope, 1.0))
+    lack, hold = _split(torch.where(view.best, rest, z), view.best)
+    miss = lack - hold - view.surplus  # k minus the sum of z, without their cancellation
+    shift = s * (miss / torch.where(slope > 0, slope, 1.0))
     z = _bounds((z + shift).clamp(0.0, 1.0), scores, k)
     return z, _bounds((rest - shift).clamp(0.0, 1.0), scores, k, complement=True)
 
 
 def _bounds(z: Tensor, scores: Tensor, k: Size, complement: bool = False) -> Tensor:
-    """All 0 where k is 0, all allowed items 1 where k is their number; NaN where k is impossible."""
+    """All 0 where k is 0, all allowed items 1 where k is their number; NaN where that is impossible."""
     allowed = scores > -math.inf
     count = allowed.sum(-1, keepdim=True)
     k = torch.as_tensor(k, device=z.device)
     full = (allowed ^ complement).to(z.dtype)
     z = torch.where(k == count, full, z)
     z = torch.where(k == 0, float(complement), z)
-    return torch.where((k >= 0) & (k <= count), z, math.nan)
+    fine = (scores.amax(-1, keepdim=True) < math.inf) & (k >= 0) & (k <= count)
+    return torch.where(fine, z, math.nan)
 
 
 def pull_back(z: Tensor, rest: Tensor, g: Tensor) -> Tensor:

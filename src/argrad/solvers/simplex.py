@@ -77,7 +77,7 @@ def entmax(
         >>> import torch
         >>> scores = torch.tensor([1.0, 0.8, -2.0])
         >>> entmax(scores, 1.5)
-        tensor([0.5704, 0.4296, 0.0000])
+        tensor([0.5705, 0.4295, 0.0000])
         >>> alpha = torch.tensor(1.2, requires_grad=True)
         >>> entmax(scores, alpha)[0].backward()
         >>> alpha.grad.item() > 0

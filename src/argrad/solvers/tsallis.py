@@ -137,21 +137,24 @@ def solve(scores: Tensor, k: Size, a: Order) -> Tensor:
     free = (z < 1) | ((x <= 0) & (u > 0))
     s = torch.where(free, s, 0.0)
     slope = s.sum(-1, keepdim=True)
-    miss = (k - z.sum(-1, keepdim=True)) / torch.where(slope > 0, slope, 1.0)
+    rest = k - (~free).sum(-1, keepdim=True)  # exact, where k minus the sum of all z would not be
+    miss = (rest - torch.where(free, z, 0.0).sum(-1, keepdim=True)) / torch.where(slope > 0, slope, 1.0)
     # A free item never becomes 1: `z < 1` is how the backward pass knows that it can move.
     below_one = 1.0 - 0.5 * torch.finfo(z.dtype).eps
     z = torch.where(free, (z + s * miss).clamp(0.0, below_one), z)
-    return _reject(z, scores, k)
+    return _reject(z, scores, k, a)
 
 
 def _reject(z: Tensor, scores: Tensor, k: Size, a: Order) -> Tensor:
-    """0 where k is 0; NaN where k or a is impossible, which could not be read and refused before."""
+    """0 where k is 0; NaN where scores, k or a are impossible but could not be read and refused before."""
+    if isinstance(k, int) and k == 0:
+        return torch.zeros_like(z)
+    fine = scores.amax(-1, keepdim=True) < math.inf
     if isinstance(a, Tensor):
-        z = torch.where(a >= 0, z, math.nan)
-    if isinstance(k, int):
-        return torch.zeros_like(z) if k == 0 else z
-    possible = (k >= 0) & (k <= (scores > -math.inf).sum(-1, keepdim=True))
-    return torch.where(k == 0, 0.0, torch.where(possible, z, math.nan))
+        fine = fine & (a >= 0)
+    fine = fine & (k >= 0) & (k <= (scores > -math.inf).sum(-1, keepdim=True))
+    z = torch.where(fine, z, math.nan)
+    return torch.where(k == 0, 0.0, z) if isinstance(k, Tensor) else z
 
 
 # ---- backward ------------------------------------------------------------------------------------
