@@ -3,8 +3,8 @@ r"""Soft choice of k items: the arg max over $\{0 \le z \le 1, \sum_i z_i = k\}$
 | function | $f$ | solution |
 |---|---|---|
 | `capped_euclidean` | $\frac12 \|z\|^2$ | $w - \nu$ cut to [0, 1] |
+| `capped_tsallis` | $\sum_i (z_i^\alpha - z_i) / \alpha (\alpha - 1)$ | between its neighbours |
 | `capped_entropy` | $\sum_i z_i \log z_i$ | $\min(1, e^{w - 1 - \nu})$ |
-| `capped_tsallis` | $\sum_i (z_i^\alpha - z_i) / \alpha a$, $a = \alpha - 1$ | $\min(1, \exp_a(w - \frac1\alpha - \nu))$ |
 | `capped_binary_entropy` | $\sum_i z_i \log z_i + (1 - z_i) \log(1 - z_i)$ | $\sigma(w - \nu)$ |
 
 The multiplier $\nu$ makes the sum k; with `at_most=True` the constraint is $\sum_i z_i \le k$, and so
