@@ -1,5 +1,5 @@
 # Two commands on a fresh machine (Python 3.11+, pip, make): `make demo` and `make test`.
-# Each makes .venv from pyproject.toml and constraints.txt on first use and re-uses it afterwards.
+# Each makes .venv from pyproject.toml and constraints.txt on first use and reuses it afterwards.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready

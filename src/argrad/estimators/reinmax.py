@@ -19,7 +19,7 @@ class ReinMax(CategoricalPath):
     With $p = \mathrm{softmax}(\theta)$, the sample $D$, $\pi = (D + \mathrm{softmax}(\theta/\tau))/2$ and the
     softmax Jacobian $J(\pi) = \mathrm{diag}(\pi) - \pi\pi^\top$:
     $$ \nabla_\theta \approx \big(2 J(\pi) - \tfrac12 J(p)\big)\, \nabla_D f(D) $$
-    At $\tau = 1$ exact for quadratic costs of one variable (Heun's method), biased beyond; on some costs
+    At $\tau = 1$ exact for quadratic costs (Heun's method), biased beyond; on some costs
     worse than plain straight-through, so measure (`argrad.diagnose`).
 
     Args:

@@ -32,7 +32,7 @@ from argrad._numerics import compute_dtype, masked_scores
 from argrad._types import Bool, Float, Generator, Shape, Tau
 from argrad.backward import Backward, FiniteDifference, Implicit, Unrolled, finite_difference
 from argrad.noise import Gumbel, Noise
-from argrad.regularizers import ExponentialFamily, Regularizer
+from argrad.regularizers import ExponentialFamily, Regularizer, SuccessiveSoftmax
 
 Solver = Callable[[Tensor], Tensor]
 Solvers = tuple[Solver, Solver | None]
@@ -233,6 +233,11 @@ class Structure(ABC):
                 soft = soft + 0.0 * torch.where(torch.isfinite(clean), clean, 0.0)
             return soft.to(scores.dtype)
         if isinstance(backward, FiniteDifference):
+            if isinstance(regularizer, SuccessiveSoftmax):
+                raise UnsupportedError(
+                    f"`{self.name}.relax(backward=FiniteDifference())` would be wrong for SuccessiveSoftmax(), whose "
+                    "Jacobian is not symmetric (it is a procedure, not a problem's solution). Use `Implicit()`."
+                )
             return finite_difference(implicit, clean, backward.eps, self.event_dims).to(scores.dtype)
         raise fail(
             f"{self.name}.relax",

@@ -33,7 +33,7 @@ class Subset(Structure):
 
     | regularizer | soft point | cost |
     |---|---|---|
-    | `ExponentialFamily` (default) | inclusion probabilities of the Gibbs law | O(n k log n) |
+    | `ExponentialFamily` (default) | inclusion probabilities of the Gibbs law | O(n k) |
     | `BinaryEntropy` | $\sigma(\theta/\tau - \nu)$ | O(n) a step |
     | `Entropy` | $\min(1, e^{\theta/\tau - \nu})$ | O(n log n) |
     | `Euclidean` | $\theta/\tau - \nu$ cut to [0, 1] | O(n log n) |
