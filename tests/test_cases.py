@@ -7,6 +7,8 @@ import builtins
 import functools
 import importlib
 import inspect
+import subprocess
+import sys
 import types
 from collections.abc import Iterator
 from pathlib import Path
@@ -118,6 +120,19 @@ def test_public_names_have_a_docstring_with_an_example(name: str) -> None:
     is_error = inspect.isclass(value) and issubclass(value, (Exception, Warning))
     if not is_error and not isinstance(value, types.ModuleType):
         assert "Examples:" in text, f"the docstring of `argrad.{name}` has no Examples"
+
+
+@pytest.mark.parametrize(
+    ("code", "absent"),
+    [
+        ("import argrad; dir(argrad)", ["torch", "numpy", "numba", "scipy"]),
+        ("import argrad; argrad.gumbel_softmax, argrad.CounterRNG(0), argrad.nn", ["numba", "scipy"]),
+    ],
+)
+def test_imports_wait_until_they_are_needed(code: str, absent: list[str]) -> None:
+    check = f"{code}\nimport sys\nassert not set(sys.modules) & set({absent})"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 # ---- layers --------------------------------------------------------------------------------------
