@@ -484,3 +484,14 @@ def test_values_outside_the_support() -> None:
         ag.GumbelSoftmax(1.0, logits=torch.zeros(3)).log_prob(torch.tensor([0.5, 0.5, 0.0]))
     unchecked = ag.RelaxedOneHot(1.0, logits=torch.zeros(3), validate_args=False)
     assert unchecked.log_prob(torch.tensor([0.5, 0.6, 0.1])).isfinite()
+
+
+def test_values_are_checked_after_torch_compile_too() -> None:
+    """Dynamo switches off `Distribution`'s default validation for the whole process."""
+    before = D.Distribution._validate_args
+    try:
+        D.Distribution.set_default_validate_args(False)
+        with pytest.raises(ag.InputError, match="must be on the simplex"):
+            ag.RelaxedOneHot(1.0, logits=torch.zeros(3)).log_prob(torch.tensor([0.5, 0.6, 0.1]))
+    finally:
+        D.Distribution.set_default_validate_args(before)

@@ -65,7 +65,8 @@ class FromLogits(Distribution):
         self._last: _Remembered | None = None
         super().__init__(given.shape[:-1], given.shape[-1:], validate_args=False)
         # torch's own validation would read all arguments again; `_check_value` uses the flag
-        self._validate_args = Distribution._validate_args if validate_args is None else validate_args
+        # not torch's own default, which the first `torch.compile` of a process switches off for everyone
+        self._validate_args = __debug__ if validate_args is None else validate_args
 
     @property
     def arg_constraints(self) -> dict[str, Constraint]:
