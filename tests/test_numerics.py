@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import mpmath
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -131,3 +133,61 @@ def test_straight_through_is_bitwise_the_vertex(dtype: torch.dtype) -> None:
     assert torch.equal(z, hard)
     weight = torch.randn_like(soft)
     assert torch.equal(torch.autograd.grad((z * weight).sum(), soft)[0], weight)
+
+
+# ---- what the kernels compute with ---------------------------------------------------------------
+
+
+def apply(function: Callable, x: np.ndarray) -> np.ndarray:
+    """A compiled function of a number, at every entry."""
+    from numba import njit
+
+    @njit(error_model="numpy")
+    def loop(x, out):
+        for i in range(x.shape[0]):
+            out[i] = function(x[i])
+
+    out = np.empty_like(x)
+    loop(x, out)
+    return out
+
+
+def ulps(value: np.ndarray, exact: np.ndarray) -> float:
+    step = np.spacing(np.maximum(np.abs(exact).astype(value.dtype), np.finfo(value.dtype).tiny))
+    return float(np.max(np.abs(value - exact) / step))
+
+
+def test_logarithm_of_the_kernels() -> None:
+    from argrad._kernels import bits
+
+    random = np.random.default_rng(0)
+    x = np.exp2(random.uniform(-64, 6, 100_000)).astype(np.float32)
+    x = np.concatenate([x, np.linspace(0.5, 2, 100_001, dtype=np.float32)])
+    assert ulps(apply(bits.minus_log, x), -np.log(x.astype(np.float64))) < 1
+    assert apply(bits.minus_log, np.float32([1.0]))[0] == 0
+
+
+def test_exponentials_of_the_kernels() -> None:
+    from argrad._kernels import choose, exp
+
+    x = -np.random.default_rng(1).uniform(0, 87, 100_000)
+    narrow = x.astype(np.float32)
+    assert ulps(apply(choose._exp_32, narrow), np.exp(narrow.astype(np.float64))) < 2
+    assert ulps(apply(exp.exp_64, 8 * x), np.exp(8 * x.astype(np.longdouble))) < 2
+    assert apply(choose._exp_32, np.float32([0, -104, -200, -3e38, -np.inf])).tolist() == [
+        1,
+        0,
+        0,
+        0,
+        0,
+    ]
+    assert apply(exp.exp_64, np.array([0, -746, -1e4, -1e308, -np.inf])).tolist() == [1, 0, 0, 0, 0]
+    assert apply(choose._exp_32, np.float32([-100]))[0] > 0  # a denormal number
+
+
+def test_cosine_of_the_kernels() -> None:
+    from argrad._kernels import bits
+
+    u = np.linspace(0, 1, 100_001, dtype=np.float32)
+    error = apply(bits.cosine_of_turns, u) - np.cos(2 * np.pi * u.astype(np.float64))
+    assert np.abs(error).max() < 2e-7

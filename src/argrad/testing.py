@@ -25,27 +25,36 @@ ALPHA = 1e-6
 
 
 def assert_frequencies(counts: Tensor, probs: Tensor, alpha: float = ALPHA) -> None:
-    """Chi-square test that `counts` over cells come from `probs`; cells expected below 5 are pooled.
+    r"""Likelihood-ratio (G) test that `counts` over cells come from `probs`.
 
-    A count in a cell of probability 0 fails at once.
+    $G = 2 \sum O \log(O/E)$ is nearly chi-square also in its far tail; Pearson's statistic, for cells
+    that expect 5, raises a hundred times the false alarms at $10^{-6}$. The rarest cells are pooled
+    until they expect 5. A count in a cell of probability 0 fails at once.
     """
     from scipy import stats
 
     counts, probs = counts.double().reshape(-1), probs.double().reshape(-1)
+    assert counts.shape == probs.shape, f"{counts.numel()} counts for {probs.numel()} cells"
     impossible = counts[probs == 0]
     assert not bool((impossible > 0).any()), f"{int(impossible.sum())} draws of probability 0"
-    expected = counts.sum() * probs / probs.sum()
-    small = expected < 5
-    observed = torch.cat([counts[~small], counts[small].sum()[None]])
-    expected = torch.cat([expected[~small], expected[small].sum()[None]])
-    keep = expected > 0
-    observed, expected = observed[keep], expected[keep]
-    statistic = ((observed - expected) ** 2 / expected).sum().item()
+    observed, expected = _pool(counts, counts.sum() * probs / probs.sum())
+    statistic = 2 * torch.special.xlogy(observed, observed / expected).sum().item()
     cells = len(observed)
     if cells < 2:
         return
     p = float(stats.chi2.sf(statistic, cells - 1))
-    assert p > alpha, f"chi-square {statistic:.1f} over {cells} cells, p = {p:.2g}"
+    assert p > alpha, f"G = {statistic:.1f} over {cells} cells, p = {p:.2g}"
+
+
+def _pool(counts: Tensor, expected: Tensor) -> tuple[Tensor, Tensor]:
+    """Cells in rising order of expectation, the first of them joined until they expect 5."""
+    expected, order = expected.sort()
+    first = int(torch.searchsorted(expected.cumsum(0), 5.0).clamp(max=len(expected) - 1)) + 1
+
+    def join(x: Tensor) -> Tensor:
+        return torch.cat([x[:first].sum()[None], x[first:]])
+
+    return join(counts[order]), join(expected)
 
 
 def z_scores(samples: Tensor, exact: Tensor | float) -> Tensor:
@@ -54,7 +63,7 @@ def z_scores(samples: Tensor, exact: Tensor | float) -> Tensor:
     mean = samples.mean(0)
     error = samples.std(0) / math.sqrt(len(samples))
     gap = mean - torch.as_tensor(exact, dtype=torch.float64)
-    exactly = gap.abs() <= 1e-12 * (1 + mean.abs())
+    exactly = gap.isfinite() & (gap.abs() <= 1e-12 * (1 + mean.abs()))
     return torch.where(exactly, 0.0, gap / error)
 
 
