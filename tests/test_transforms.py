@@ -31,7 +31,7 @@ def relaxed(kind) -> Function:
 
 
 def observed(x: Tensor) -> Tensor:
-    return torch.ones(x.shape[:-1], dtype=torch.int64)
+    return torch.ones(x.shape[:-1], dtype=torch.int64, device=x.device)
 
 
 # Differentiable functions of logits `(..., n)` with a tensor of the same batch as result.
@@ -335,6 +335,24 @@ def test_fake_tensors_and_meta() -> None:
     for function in ALL.values():
         meta = torch.zeros(2, 3, device="meta")
         assert function(meta).device.type == "meta"
+
+
+def test_another_default_device_does_not_matter() -> None:
+    """`torch.set_default_device("cuda")` and a tensor on the CPU; here with meta as the default."""
+    x, cpu = torch.randn(2, 3), torch.device("cpu")
+    with torch.device("meta"):
+        for function in ALL.values():
+            for generator in (None, ag.CounterRNG(0)):
+                assert function(x, generator=generator).device == cpu
+        mapped = vmap(lambda row: ag.gumbel_softmax(row), randomness="different")(x)
+        assert mapped.device == cpu
+        for noise in NOISES:
+            assert noise.like(x).device == cpu
+            assert noise.sample((2,)).device == cpu
+        layer = ag.nn.GumbelSoftmax(ag.schedules.Linear())
+        assert layer.steps.is_meta
+    layer.load_state_dict(ag.nn.GumbelSoftmax().state_dict(), assign=True)
+    assert layer(x).device == cpu
 
 
 # ---- processes, threads, copies ------------------------------------------------------------------

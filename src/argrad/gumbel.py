@@ -163,7 +163,7 @@ def gumbel_max(
         return _perturb("gumbel_max", scores, generator)[0].argmax(-1)
     if isinstance(generator, random.CounterRNG):
         return _topk_kernel("gumbel_max", scores, 1, generator)[0].squeeze(-1)
-    out = torch.empty(scores.shape[:-1].numel(), dtype=torch.int64)  # one number a row
+    out = torch.empty(scores.shape[:-1].numel(), dtype=torch.int64, device="cpu")
     _run("draw_one", "gumbel_max", scores, generator, out.numpy())
     return out.view(scores.shape[:-1])
 
@@ -313,8 +313,8 @@ def _topk_kernel(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Items, perturbed and plain log-probabilities, falling; `-1` and `-inf` where nothing is left."""
     batch = scores.shape[:-1]
-    ids = torch.empty((batch.numel(), keep), dtype=torch.int64)
-    values = torch.empty(ids.shape, dtype=scores.dtype)
+    ids = torch.empty((batch.numel(), keep), dtype=torch.int64, device="cpu")
+    values = torch.empty(ids.shape, dtype=scores.dtype, device="cpu")
     log_p = torch.empty_like(values)
     _run("gumbel_topk", call, scores, generator, values.numpy(), ids.numpy(), log_p.numpy())
     return ids.view(*batch, keep), values.view(*batch, keep), log_p.view(*batch, keep)
@@ -344,7 +344,7 @@ class _SoftmaxKernel(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
-        out = torch.empty(scores.shape, dtype=scores.dtype)
+        out = torch.empty(scores.shape, dtype=scores.dtype, device="cpu")
         flat = (out if out.dim() == 2 else out.view(-1, out.shape[-1])).numpy()
         tau = _at_least_tiny(tau, scores.dtype)
         if isinstance(tau, Tensor):

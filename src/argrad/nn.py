@@ -36,7 +36,7 @@ class _Annealed(nn.Module):
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         # What compiled code reads, where the step count cannot be: not a buffer, so that `.half()`
         # does not round it.
-        self._now = torch.zeros((), dtype=torch.float64)
+        self._now = torch.zeros((), dtype=torch.float64, device="cpu")
         self.register_load_state_dict_post_hook(_renew)
         _renew(self)
 
@@ -59,7 +59,8 @@ class _Annealed(nn.Module):
 def _renew(layer: _Annealed, _: object = None) -> None:
     """After a change of the step count. (A function: a hook that is a lambda could not be pickled.)"""
     if not isinstance(layer.schedule, nn.Module):
-        layer._now.fill_(layer.schedule(int(layer.steps)))
+        step = 0 if layer.steps.is_meta else int(layer.steps)  # meta: made now, loaded later
+        layer._now.fill_(layer.schedule(step))
 
 
 class GumbelSoftmax(_Annealed):

@@ -245,7 +245,7 @@ class NoNoise(Noise):
     """
 
     def _draw(self, shape: Shape, **options: Any) -> Tensor:
-        return torch.zeros(tuple(shape), dtype=options["dtype"], device=options["device"])
+        return torch.zeros(tuple(shape), dtype=options["dtype"], device=options["device"] or "cpu")
 
 
 def gamma(
@@ -269,7 +269,7 @@ def gamma(
     a = concentration if concentration >= 1 else concentration + 1
     d = a - 1 / 3
     c = 1 / math.sqrt(9 * d)
-    options: dict[str, Any] = {"dtype": compute_dtype(dtype), "device": device}
+    options: dict[str, Any] = {"dtype": compute_dtype(dtype), "device": device or "cpu"}
     result = torch.zeros(tuple(shape), **options)
     done = torch.zeros_like(result, dtype=torch.bool)
     *sources, last = random.split(generator, 25)

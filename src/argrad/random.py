@@ -81,7 +81,7 @@ class CounterRNG:
             object.__setattr__(self, name, _integer("CounterRNG", name, getattr(self, name)))
         key = _splitmix_int(self.seed + _GOLDEN), _splitmix_int(self.seed + 2 * _GOLDEN)
         words = [_signed(x & _MASK) for x in (*key, self.row, self.column, self.seed)]
-        object.__setattr__(self, "words", torch.tensor(words, dtype=torch.int64))
+        object.__setattr__(self, "words", torch.tensor(words, dtype=torch.int64, device="cpu"))
 
     def shift(self, rows: int = 0, columns: int = 0) -> CounterRNG:
         """The same noise, seen from `rows` further down and `columns` further right."""
@@ -223,7 +223,7 @@ def _splitmix_int(x: int) -> int:
 
 def draw_key(generator: torch.Generator | None) -> Tensor:
     """Two 64-bit words from a torch generator."""
-    device = None if generator is None else generator.device
+    device = "cpu" if generator is None else generator.device
     # out of place: vmap(randomness="different") gives each instance its own words
     return torch.randint(_LOW, _HIGH, (2,), generator=generator, device=device)
 
@@ -232,7 +232,7 @@ class _KeyBuffer(threading.local):
     """Where a thread draws its two words (a fresh tensor for each call would cost more than the draw)."""
 
     def __init__(self) -> None:
-        self.tensor = torch.empty(2, dtype=torch.int64)
+        self.tensor = torch.empty(2, dtype=torch.int64, device="cpu")
         self.array = self.tensor.numpy().view(np.uint64)
 
 
@@ -262,7 +262,7 @@ def _folded(words: Tensor, ids: tuple[int, ...]) -> Tensor:
     """`CounterRNG.fold` in compiled code."""
     _, _, row, column, seed = words.unbind()
     for i in ids:
-        hashed = _splitmix(_plus(torch.full((), i, dtype=torch.int64), _GOLDEN))
+        hashed = _splitmix(_plus(torch.full((), i, dtype=torch.int64, device="cpu"), _GOLDEN))
         seed = _splitmix(_plus(seed ^ hashed, _GOLDEN))
     key_1 = _splitmix(_plus(seed, _GOLDEN))
     key_2 = _splitmix(_plus(seed, 2 * _GOLDEN & _MASK))
@@ -307,7 +307,7 @@ def _round(kind: str, x: Tensor, dtype: torch.dtype) -> Tensor:
 def _draw_kernel(kind: str, shape: tuple[int, ...], dtype: torch.dtype, generator: Generator) -> Tensor:
     from argrad._kernels import fill
 
-    out = torch.empty(shape, dtype=dtype)
+    out = torch.empty(shape, dtype=dtype, device="cpu")  # whatever torch's default device is
     if out.numel() == 0:
         return out
     columns = shape[-1] if shape else 1
@@ -354,7 +354,7 @@ def _times(x: Tensor, factor: int) -> Tensor:
     noise when all numbers are constants or loop counters); unsigned products are defined.
     """
     if torch.compiler.is_compiling() and x.device.type == "cpu":
-        other = torch.full((), _signed(factor), dtype=torch.int64).view(torch.uint64)
+        other = torch.full((), _signed(factor), dtype=torch.int64, device="cpu").view(torch.uint64)
         return (x.view(torch.uint64) * other).view(torch.int64)
     return x * _signed(factor)
 
