@@ -344,7 +344,7 @@ class _SoftmaxKernel(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
-        out = torch.empty(scores.shape, dtype=scores.dtype, device="cpu")
+        out = torch.empty_like(scores, memory_format=torch.contiguous_format)
         flat = (out if out.dim() == 2 else out.view(-1, out.shape[-1])).numpy()
         tau = _at_least_tiny(tau, scores.dtype)
         if isinstance(tau, Tensor):
