@@ -1,4 +1,4 @@
-"""The command line: `argrad demo`, `argrad diagnose`, `argrad list`, `argrad cite`.
+"""The command line: `argrad demo`, `argrad reproduce`, `argrad diagnose`, `argrad list`, `argrad cite`.
 
 Help, list and cite never load torch; a command that needs it imports it when it runs. Whatever a user
 can get wrong is answered by one sentence on stderr and exit code 2.
@@ -27,25 +27,26 @@ _DESCRIPTION = "Discrete and structured random choices, trained by gradient."
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code (0 done, 2 bad input, 130 interrupted)."""
+    """Run one command; returns the exit code (0 done, 1 a number outside its band, 2 bad input, 130 interrupted)."""
     parser = _parser()
     args = parser.parse_args(argv)
     if args.command is None:
         parser.print_help()
         return 0
+    code = 0
     try:
-        _COMMANDS[args.command](args)
+        code = _COMMANDS[args.command](args) or 0
         sys.stdout.flush()
     except ArgradError as error:
         print(f"argrad {args.command}: {error}", file=sys.stderr)
         return 2
-    except KeyboardInterrupt:
-        print("\nargrad: stopped. No file was written.", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        print(f"\nargrad: stopped. {stop or 'No file was written.'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    return 0
+    return code
 
 
 # ---- arguments -----------------------------------------------------------------------------------
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"argrad {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _add_demo(commands)
+    _add_reproduce(commands)
     _add_diagnose(commands)
     _add_list(commands)
     _add_cite(commands)
@@ -82,6 +84,14 @@ def _add_demo(commands: argparse._SubParsersAction) -> None:
         "--seed", type=_seed, default=0, metavar="N", help="seed of data order and noise (0)"
     )
     p.add_argument("--quiet", action="store_true", help="print nothing")
+
+
+def _add_reproduce(commands: argparse._SubParsersAction) -> None:
+    # its flags depend on the recipe, so a parser of its own reads them
+    p = commands.add_parser(
+        "reproduce", help="run a published experiment, ours beside its numbers", add_help=False, prefix_chars="\0"
+    )
+    p.add_argument("words", nargs="*")
 
 
 def _add_diagnose(commands: argparse._SubParsersAction) -> None:
@@ -237,7 +247,13 @@ def _cite(args: argparse.Namespace) -> None:
     print(text, end="")
 
 
-_COMMANDS = {"demo": _demo, "diagnose": _diagnose, "list": _list, "cite": _cite}
+def _reproduce(args: argparse.Namespace) -> int:
+    from argrad.recipes.bench.commands import main
+
+    return main(args.words)
+
+
+_COMMANDS = {"reproduce": _reproduce, "demo": _demo, "diagnose": _diagnose, "list": _list, "cite": _cite}
 
 
 # ---- shared parts --------------------------------------------------------------------------------

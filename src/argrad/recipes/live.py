@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,9 +62,13 @@ class PlainProgress(Progress):
         tenths = 10 * done // max(total, 1)
         if tenths > self._tenths:
             self._tenths = tenths
-            low, high = (pick(lines, key=lambda x: x.values[1]) for pick in (min, max))
-            ends = (f"{fixed(line.values[1])} ({line.name})" for line in (low, high))
-            self.say(f"{10 * tenths:4d} %  {self.headers[2]} from {' to '.join(ends)}")
+            known = [line for line in lines if math.isfinite(line.values[1])]
+            text = f"{10 * tenths:4d} %"
+            if known:
+                low, high = (pick(known, key=lambda x: x.values[1]) for pick in (min, max))
+                ends = (f"{fixed(line.values[1])} ({line.name})" for line in (low, high))
+                text += f"  {self.headers[2]} from {' to '.join(ends)}"
+            self.say(text)
 
     def finish(self, lines: Sequence[Line]) -> None:
         """The whole table."""
