@@ -73,12 +73,8 @@ def gumbel_given_max(
     peak, closed = scores.detach().amax(-1, keepdim=True), scores == -math.inf
     peak = peak.masked_fill(peak == -math.inf, 0.0)
     g = scores.masked_fill(closed, -1.0) - peak + noise  # relative to the peak: noise keeps its digits
-    z, winner = g.masked_fill(closed, -math.inf).max(-1, keepdim=True)
-    never = top == -math.inf
-    t = top.masked_fill(never, 0.0)
-    rest = _minus_softplus(t, t - (g + peak) + log1mexp(_below_zero(g - z)))  # Eq. (1)
-    rest = torch.where(one_hot(winner, closed), t, rest)
-    return _finish(rest.masked_fill(closed | never, -math.inf), logits, dim)
+    g = g.masked_fill(closed, -math.inf)
+    return _finish(shift_maximum(g, top, peak), logits, dim)
 
 
 def truncated_gumbel(
@@ -178,6 +174,20 @@ def gumbel_posterior(
 
 
 # ---- shared parts --------------------------------------------------------------------------------
+
+
+def shift_maximum(g: Tensor, top: Tensor, offset: Tensor | float = 0.0) -> Tensor:
+    """Perturbed logits `g + offset` `(*batch, n)`, shifted by Eq. (1) so that their maximum is `top`.
+
+    `-inf` stays `-inf`, and a `top` of `-inf` makes the whole row so; both are `(*batch, 1)`.
+    """
+    closed, never = g == -math.inf, top == -math.inf
+    z, winner = g.max(-1, keepdim=True)
+    g = g.masked_fill(closed, -1.0)
+    t = top.masked_fill(never, 0.0)
+    rest = _minus_softplus(t, t - (g + offset) + log1mexp(_below_zero(g - z)))
+    rest = torch.where(one_hot(winner, closed), t, rest)
+    return rest.masked_fill(closed | never, -math.inf)
 
 
 def _minus_softplus(t: Tensor, v: Tensor) -> Tensor:
