@@ -89,7 +89,10 @@ def _add_demo(commands: argparse._SubParsersAction) -> None:
 def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     # its flags depend on the recipe, so a parser of its own reads them
     p = commands.add_parser(
-        "reproduce", help="run a published experiment, ours beside its numbers", add_help=False, prefix_chars="\0"
+        "reproduce",
+        help="run a published experiment, ours beside its numbers",
+        add_help=False,
+        prefix_chars="\0",
     )
     p.add_argument("words", nargs="*")
 
@@ -253,7 +256,13 @@ def _reproduce(args: argparse.Namespace) -> int:
     return main(args.words)
 
 
-_COMMANDS = {"reproduce": _reproduce, "demo": _demo, "diagnose": _diagnose, "list": _list, "cite": _cite}
+_COMMANDS = {
+    "reproduce": _reproduce,
+    "demo": _demo,
+    "diagnose": _diagnose,
+    "list": _list,
+    "cite": _cite,
+}
 
 
 # ---- shared parts --------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 import argrad as ag
 from argrad._errors import InputError
 from argrad.estimators.base import Cost, Estimator
-from argrad.structured import StructuredDistribution
 
 
 @dataclass(frozen=True)
@@ -31,11 +30,13 @@ class Layer:
         """Numbers that a sample has, and scores that the law takes."""
         return self.variables if self.classes == 2 else self.variables * self.classes
 
-    def law(self, scores: Tensor) -> StructuredDistribution:
+    def law(self, scores: Tensor) -> ag.Gibbs:
         """The law of the layer for flat scores `(*batch, size)`; one event an example."""
         if self.classes == 2:
             return ag.Gibbs(ag.Bits(), scores)
-        return ag.Gibbs(ag.OneHot(), scores.unflatten(-1, (self.variables, self.classes))).independent(1)
+        return ag.Gibbs(ag.OneHot(), scores.unflatten(-1, (self.variables, self.classes))).independent(
+            1
+        )
 
     def flat(self, z: Tensor) -> Tensor:
         """A sample as one row of numbers for the next layer."""

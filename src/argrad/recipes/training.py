@@ -17,7 +17,9 @@ class Shuffled:
         generator: of the orders.
     """
 
-    def __init__(self, rows: Tensor | tuple[Tensor, ...], batch: int, generator: torch.Generator) -> None:
+    def __init__(
+        self, rows: Tensor | tuple[Tensor, ...], batch: int, generator: torch.Generator
+    ) -> None:
         self._rows = rows if isinstance(rows, tuple) else (rows,)
         self._single = not isinstance(rows, tuple)
         self._batch = min(batch, len(self._rows[0]))

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-import argrad as ag
 from argrad.recipes.bench import Cell, Claim, Recipe, Run, Summary, option
 from argrad.recipes.columns import PUBLISHED, WAYS, Layer, columns
 from argrad.recipes.data import Images, load
@@ -28,15 +28,25 @@ class Config:
     """What can be set."""
 
     data: str = option("binarized-mnist", "digits, mnist, binarized-mnist or fashion-mnist")
-    rows: tuple[str, ...] = option(("bernoulli", "categorical"), "kinds of latent variables", selects=True)
+    rows: tuple[str, ...] = option(
+        ("bernoulli", "categorical"), "kinds of latent variables", selects=True
+    )
     columns: tuple[str, ...] = option((), "only these columns", selects=True)
     steps: int = option(60_000, "training steps a cell", at_least=1)
     batch: int = option(100, "images a step", at_least=1)
-    learning_rate: float = option(1e-3, "of Adam, falling linearly to a tenth over the second half", above=0)
-    variables: int = option(20, "choices of the categorical row (of the Bernoulli row: ten times as many bits)", at_least=1)
+    learning_rate: float = option(
+        1e-3, "of Adam, falling linearly to a tenth over the second half", above=0
+    )
+    variables: int = option(
+        20, "choices of the categorical row (of the Bernoulli row: ten times as many bits)", at_least=1
+    )
     classes: int = option(10, "items of each choice", at_least=3)
-    hidden: int = option(200, "units between the choices and the pixels, in the categorical row", at_least=1)
-    test_images: int = option(2000, "images that the final bound is measured on, evenly spaced", at_least=1)
+    hidden: int = option(
+        200, "units between the choices and the pixels, in the categorical row", at_least=1
+    )
+    test_images: int = option(
+        2000, "images that the final bound is measured on, evenly spaced", at_least=1
+    )
     test_samples: int = option(1000, "m of the final bound", at_least=1)
 
 
@@ -49,15 +59,18 @@ PUBLISHED_ELBO = {
 class Vae(nn.Module):
     """Encoder and decoder; the output's bias begins at the log-odds of the pixels' mean."""
 
+    mean: Tensor
+
     def __init__(self, layer: Layer, pixels: int, hidden: int | None, mean: Tensor) -> None:
         super().__init__()
         self.layer = layer
         self.encoder = nn.Linear(pixels, layer.size)
         inner = [nn.Linear(layer.size, hidden), nn.ReLU()] if hidden else []
-        self.decoder = nn.Sequential(*inner, nn.Linear(hidden or layer.size, pixels))
-        self.register_buffer("mean", mean)
+        last = nn.Linear(hidden or layer.size, pixels)
         with torch.no_grad():
-            self.decoder[-1].bias.copy_(mean.clamp(0.01, 0.99).logit())
+            last.bias.copy_(mean.clamp(0.01, 0.99).logit())
+        self.decoder = nn.Sequential(*inner, last)
+        self.register_buffer("mean", mean)
 
     def encode(self, x: Tensor) -> Tensor:
         """Flat scores of the latent variables."""
@@ -96,11 +109,17 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     optimizer = torch.optim.Adam([*model.parameters(), *way.module.parameters()], config.learning_rate)
     decay = Decay(optimizer, config.steps)
     batches, noise = Shuffled(images.train, config.batch, run.generator(1)), run.generator(2)
-    state = {"model": model, "way": way.module, "optimizer": optimizer, "batches": batches, "noise": noise}
+    state = {
+        "model": model,
+        "way": way.module,
+        "optimizer": optimizer,
+        "batches": batches,
+        "noise": noise,
+    }
     for step in run.steps(config.steps, **state):
         x = images.as_floats(batches.next())
         scores = model.encode(x)
-        cost = way.expected(lambda z: model.cost(z, x), layer, scores, step, noise)
+        cost = way.expected(partial(model.cost, x=x), layer, scores, step, noise)
         loss = (cost + layer.kl_to_uniform(scores)).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -153,15 +172,23 @@ RECIPE = Recipe(
     about=(
         "784-200-784 with 200 bits and 784-(20 x 10)-200-784 with twenty choices among ten, on MNIST binarised once. "
         "The table shows the bound of m = 1000 hard samples with the discrete prior. Differences from the paper: Adam "
-        "instead of momentum, one learning rate instead of a search, a stated number of steps (the paper's is unknown), "
-        "bits of the output begin at the pixels' log-odds."
+        "instead of momentum, one learning rate instead of a search, a stated number of steps (the paper's is not "
+        "known), bits of the output begin at the pixels' log-odds."
     ),
     source="Jang, Gu and Poole 2017, Table 1",
     metric="-bound",
     unit="-log p(x), bound of m samples, nats",
     config=Config(),
     smoke=Config(
-        data="digits", columns=("SF", "Gumbel-softmax", "ReinMax"), steps=40, batch=50, variables=4, classes=4, hidden=32, test_images=50, test_samples=20
+        data="digits",
+        columns=("SF", "Gumbel-softmax", "ReinMax"),
+        steps=40,
+        batch=50,
+        variables=4,
+        classes=4,
+        hidden=32,
+        test_images=50,
+        test_samples=20,
     ),
     full=Config(steps=500_000, test_images=10_000),
     cells=cells,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def _without_name(argv: Sequence[str]) -> int:
     parser.add_argument("--list", action="store_true", help="the names, one a line")
     args = parser.parse_args(argv)
     if args.list:
-        print(names)
+        sys.stdout.write(f"{names}\n")
     else:
         parser.print_help()
     return 0
@@ -93,7 +94,9 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         const="full",
         help="the published protocol; hours, meant for a large machine",
     )
-    parser.add_argument("--seeds", type=_count, default=1, metavar="N", help="train each cell N times (1)")
+    parser.add_argument(
+        "--seeds", type=_count, default=1, metavar="N", help="train each cell N times (1)"
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("runs"), metavar="DIR", help="results go to DIR/NAME (runs)"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -73,7 +74,7 @@ def finite(value: Any) -> Any:
         return {k: finite(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return [finite(v) for v in value]
-    if isinstance(value, float) and not (value - value == 0.0):
+    if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
 

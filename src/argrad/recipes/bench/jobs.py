@@ -56,9 +56,7 @@ class Job:
 
 def plan(recipe: Recipe, config: Any, seeds: Sequence[int], out: Path) -> list[Job]:
     """All jobs of a table; the seeds of a cell one after the other, so that an early look shows all cells."""
-    return [
-        _job(recipe, config, cell, seed, out) for seed in seeds for cell in recipe.cells(config)
-    ]
+    return [_job(recipe, config, cell, seed, out) for seed in seeds for cell in recipe.cells(config)]
 
 
 def _job(recipe: Recipe, config: Any, cell: Cell, seed: int, out: Path) -> Job:
@@ -84,7 +82,9 @@ def train(job: Job, report: Callable[..., None] | None = None) -> dict[str, Any]
 
     with alone(job.folder), threads(1), torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
-        metrics = {name: float(value) for name, value in job.recipe.train(job.config, job.cell, run).items()}
+        metrics = {
+            name: float(value) for name, value in job.recipe.train(job.config, job.cell, run).items()
+        }
     result = job.describe() | {
         "metrics": metrics,
         "seconds": round(run.seconds, 1),
@@ -137,7 +137,9 @@ def _start(progress: Progress) -> Progress:
     folder = progress.job.folder
     with explained(folder, "write"):
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "job.json", progress.job.describe() | {"config": as_dict(progress.job.config)})
+        write_json(
+            folder / "job.json", progress.job.describe() | {"config": as_dict(progress.job.config)}
+        )
         with (folder / "stderr.txt").open("wb") as errors:
             progress.process = subprocess.Popen(
                 [sys.executable, "-m", "argrad.recipes.bench.worker", str(folder)],

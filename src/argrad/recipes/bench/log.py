@@ -21,9 +21,7 @@ class Log:
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
         """Append one line."""
-        line = json.dumps(
-            finite({"phase": self._phase, "step": step, **values}), separators=(",", ":")
-        )
+        line = json.dumps(finite({"phase": self._phase, "step": step, **values}), separators=(",", ":"))
         with explained(self.path, "write"), self.path.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
         if self._board is not None:

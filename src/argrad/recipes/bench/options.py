@@ -42,7 +42,7 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def add_flags(parser: argparse.ArgumentParser, config: Any) -> None:
+def add_flags(parser: argparse._ActionsContainer, config: Any) -> None:
     """One flag for every field; what is not given stays `argparse.SUPPRESS`ed, so that presets can differ."""
     hints = typing.get_type_hints(type(config))
     for field in dataclasses.fields(config):

@@ -21,7 +21,11 @@ def render(summary: Summary) -> str:
         lead=recipe.about,
         finding=finding(summary),
         sections=[
-            report.section("Results", f"{recipe.unit}; {recipe.better} is better. Source: {recipe.source}.", table(summary)),
+            report.section(
+                "Results",
+                f"{recipe.unit}; {recipe.better} is better. Source: {recipe.source}.",
+                table(summary),
+            ),
             *([_claims(summary)] if summary.claims else []),
             *(recipe.figures(summary) if recipe.figures is not None else []),
             *_curves(summary),
@@ -74,7 +78,11 @@ def _entry(summary: Summary, result: CellResult | None) -> str:
     best = _best(summary, result.cell.row)
     strong = f'<span class="best">{text}</span>' if result is best else text
     mark = "" if result.in_band else " ⚠"
-    note = f"<small>published {result.cell.published:g}</small>" if result.cell.published is not None else ""
+    note = (
+        f"<small>published {result.cell.published:g}</small>"
+        if result.cell.published is not None
+        else ""
+    )
     return strong + mark + note
 
 
@@ -87,7 +95,9 @@ def _best(summary: Summary, row: str) -> CellResult | None:
 def number(result: CellResult, digits: int) -> str:
     """`101.3 ± 0.2`, or without the deviation for one seed."""
     text = f"{result.mean():.{digits}f}".replace("-", "−")
-    return text if math.isnan(result.deviation()) else f"{text} ± {result.deviation():.{max(digits, 1)}f}"
+    return (
+        text if math.isnan(result.deviation()) else f"{text} ± {result.deviation():.{max(digits, 1)}f}"
+    )
 
 
 def _claims(summary: Summary) -> str:
@@ -95,14 +105,18 @@ def _claims(summary: Summary) -> str:
         f"<li>{'✓' if c.holds else '✗'} {escape(c.text)} <small>{escape(c.detail)}</small></li>"
         for c in summary.claims
     )
-    return report.section("What the papers say of it", "Checked on the numbers above.", f"<ul>{items}</ul>")
+    return report.section(
+        "What the papers say of it", "Checked on the numbers above.", f"<ul>{items}</ul>"
+    )
 
 
 def _curves(summary: Summary) -> list[str]:
     """The logged loss of the first seed, one chart a row of the table."""
     parts = []
     for row in summary.rows:
-        lines = [s for c in summary.cells if c.cell.row == row and (s := _curve(c, len(summary.columns)))]
+        lines = [
+            s for c in summary.cells if c.cell.row == row and (s := _curve(c, len(summary.columns)))
+        ]
         shown = lines[: charts.COLOURS]
         if shown:
             chart = charts.line_chart(
@@ -119,7 +133,9 @@ def _curve(result: CellResult, columns: int) -> charts.Series | None:
     if not result.jobs:
         return None
     lines = read_log(result.jobs[0].folder)
-    values = [(x["step"], v) for x in lines if (v := _first_value(x)) is not None and x["phase"] == "train"]
+    values = [
+        (x["step"], v) for x in lines if (v := _first_value(x)) is not None and x["phase"] == "train"
+    ]
     if len(values) < 2:
         return None
     return charts.Series(result.cell.column, [x for x, _ in values], [y for _, y in values], 0)

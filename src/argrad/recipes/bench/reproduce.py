@@ -49,7 +49,9 @@ def reproduce(
     if fresh:
         for job in jobs:
             shutil.rmtree(job.folder, ignore_errors=True)
-    here = 1 if preset == "smoke" else os.cpu_count() or 1  # starting a process takes longer than a smoke cell
+    here = (
+        1 if preset == "smoke" else os.cpu_count() or 1
+    )  # starting a process takes longer than a smoke cell
     _train(recipe, config, jobs, workers or here, quiet)
     summary = summarise(recipe, preset, config, command(recipe, config, preset, seeds), jobs)
     write_json(folder / "results.json", summary.to_json())
@@ -106,9 +108,7 @@ def _updater(state: jobs_.Progress, states: list[jobs_.Progress], show: Any, tot
 
 
 def _done(states: Sequence[jobs_.Progress]) -> int:
-    return sum(
-        s.step if s.job.result is None else getattr(s.job.config, "steps", 1) for s in states
-    )
+    return sum(s.step if s.job.result is None else getattr(s.job.config, "steps", 1) for s in states)
 
 
 def _lines(states: Sequence[jobs_.Progress]) -> list[Line]:
@@ -117,6 +117,10 @@ def _lines(states: Sequence[jobs_.Progress]) -> list[Line]:
         result = state.job.result or {}
         metric = result.get("metrics", {}).get(state.job.recipe.metric)
         name = state.job.cell.name + (f" (seed {state.job.seed})" if state.job.seed else "")
-        values = (state.value, float("nan") if metric is None else metric, result.get("seconds", float("nan")))
+        values = (
+            state.value,
+            float("nan") if metric is None else metric,
+            result.get("seconds", float("nan")),
+        )
         lines.append(Line(name, values))
     return lines

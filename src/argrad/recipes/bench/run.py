@@ -122,9 +122,7 @@ class Run:
         try:
             state = torch.load(path, weights_only=True)  # never runs code from the file
             if set(state["parts"]) != set(parts):
-                raise KeyError(
-                    f"it holds {sorted(state['parts'])}, the recipe has {sorted(parts)}"
-                )
+                raise KeyError(f"it holds {sorted(state['parts'])}, the recipe has {sorted(parts)}")
             for name, part in parts.items():
                 _restore_part(part, state["parts"][name])
         except (OSError, RuntimeError, KeyError, ValueError, pickle.UnpicklingError, EOFError) as error:

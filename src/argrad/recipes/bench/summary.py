@@ -102,7 +102,12 @@ def summarise(
     """Gather the results of finished jobs; bands hold only for the preset as it is."""
     stated = as_dict(config, selection=False) == as_dict(recipe.preset(preset), selection=False)
     cells = [
-        _gather(recipe, cell, [j for j in jobs if j.cell == cell], recipe.band(preset, cell) if stated else None)
+        _gather(
+            recipe,
+            cell,
+            [j for j in jobs if j.cell == cell],
+            recipe.band(preset, cell) if stated else None,
+        )
         for cell in recipe.cells(config)
     ]
     seeds = sorted({job.seed for job in jobs})

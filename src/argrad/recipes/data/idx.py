@@ -39,7 +39,9 @@ def read_idx(path: Path, md5: str | None = None) -> np.ndarray:
             f"it is truncated or damaged. {_AGAIN}"
         )
     if md5 is not None and hashlib.md5(data, usedforsecurity=False).hexdigest() != md5:
-        raise DataError(f"{path} is a whole IDX file, but not the one of that name (its md5 differs). {_AGAIN}")
+        raise DataError(
+            f"{path} is a whole IDX file, but not the one of that name (its md5 differs). {_AGAIN}"
+        )
     return np.frombuffer(data, np.uint8, offset=header).reshape(shape)
 
 

@@ -43,9 +43,9 @@ class Images:
         if self.top == 1:
             return self
         g = torch.Generator().manual_seed(0)
-        parts = [_draw(part, self.top, g) for part in (self.train, self.valid, self.test)]
+        train, valid, test = (_draw(part, self.top, g) for part in (self.train, self.valid, self.test))
         source = f"{self.source}; binarised once with torch generator seed 0"
-        return Images(*parts, self.labels, self.side, 1, source)
+        return Images(train, valid, test, self.labels, self.side, 1, source)
 
     def as_floats(self, rows: Tensor) -> Tensor:
         """Pixels from 0 to 1."""
@@ -53,7 +53,9 @@ class Images:
 
 
 def _draw(pixels: Tensor, top: int, g: torch.Generator) -> Tensor:
-    chunks = [(torch.rand(c.shape, generator=g) < c.float() / top).to(torch.uint8) for c in pixels.split(5000)]
+    chunks = [
+        (torch.rand(c.shape, generator=g) < c.float() / top).to(torch.uint8) for c in pixels.split(5000)
+    ]
     return torch.cat(chunks)
 
 
@@ -82,10 +84,18 @@ class _IdxSet:
     md5: tuple[str, ...]  # of the unpacked files
 
 
-_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
 _IDX = {
     "mnist": _IdxSet(
-        ("https://ossci-datasets.s3.amazonaws.com/mnist", "https://storage.googleapis.com/cvdf-datasets/mnist"),
+        (
+            "https://ossci-datasets.s3.amazonaws.com/mnist",
+            "https://storage.googleapis.com/cvdf-datasets/mnist",
+        ),
         (
             "6bbc9ace898e44ae57da46a324031adb",
             "a25bea736e30d166cdddb491f175f624",
@@ -122,7 +132,9 @@ def _rows(pixels: np.ndarray) -> Tensor:
 
 
 def _idx_file(name: str, folder: Path | None, file: str, md5: str) -> np.ndarray:
-    here = [] if folder is None else [p for end in ("", ".gz") if (p := folder / (file + end)).is_file()]
+    here = (
+        [] if folder is None else [p for end in ("", ".gz") if (p := folder / (file + end)).is_file()]
+    )
     path = here[0] if here else fetch.fetch(name, _IDX[name].urls, file + ".gz")
     try:
         return read_idx(path, md5)
@@ -132,8 +144,11 @@ def _idx_file(name: str, folder: Path | None, file: str, md5: str) -> np.ndarray
 
 
 def _matlab(folder: Path) -> Images:
-    parts = [_matlab_file(folder / f"binarized_mnist_{part}.mat") for part in ("train", "valid", "test")]
-    return Images(*parts, (), 28, 1, f"fixed binarisation of Salakhutdinov and Murray from {folder}")
+    names = ("train", "valid", "test")
+    train, valid, test = (_matlab_file(folder / f"binarized_mnist_{name}.mat") for name in names)
+    return Images(
+        train, valid, test, (), 28, 1, f"fixed binarisation of Salakhutdinov and Murray from {folder}"
+    )
 
 
 def _matlab_file(path: Path) -> Tensor:
@@ -142,9 +157,13 @@ def _matlab_file(path: Path) -> Tensor:
     try:
         pixels = loadmat(path)["X"]
     except (OSError, KeyError, ValueError, TypeError, NotImplementedError) as error:
-        raise DataError(f"cannot read {path} as a MATLAB file with a matrix X: {error}. Copy it anew.") from None
+        raise DataError(
+            f"cannot read {path} as a MATLAB file with a matrix X: {error}. Copy it anew."
+        ) from None
     if pixels.ndim != 2 or pixels.shape[1] != 784 or pixels.max() > 1:
-        raise DataError(f"{path} must hold rows of 784 zeros and ones; got shape {pixels.shape}. Copy it anew.")
+        raise DataError(
+            f"{path} must hold rows of 784 zeros and ones; got shape {pixels.shape}. Copy it anew."
+        )
     return torch.from_numpy(pixels.astype(np.uint8))
 
 
@@ -158,4 +177,5 @@ def _digits() -> Images:
     order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(0))
     x, y = torch.as_tensor(pixels).to(torch.uint8)[order], torch.as_tensor(labels)[order]
     cut = (1300, 200, len(x) - 1500)
-    return Images(*x.split(cut), tuple(y.split(cut)), 8, 16, "8 x 8 digits of scikit-learn")
+    train, valid, test = x.split(cut)
+    return Images(train, valid, test, tuple(y.split(cut)), 8, 16, "8 x 8 digits of scikit-learn")
