@@ -1,4 +1,5 @@
 # The public names of argrad: one line each, `name as name`. `__init__.py` reads this file.
+from . import calibration as calibration
 from . import nn as nn
 from . import presets as presets
 from . import random as random
@@ -21,7 +22,16 @@ from .backward import Backward as Backward
 from .backward import FiniteDifference as FiniteDifference
 from .backward import Implicit as Implicit
 from .backward import Unrolled as Unrolled
+from .calibration.max_entropy import MaxEntCalibrator as MaxEntCalibrator
+from .calibration.structure import calibrate_structure as calibrate_structure
+from .calibration.temperature import TemperatureScaling as TemperatureScaling
 from .cite import cite as cite
+from .class_noise.alias_table import AliasTable as AliasTable
+from .class_noise.alias_table import Unigram as Unigram
+from .class_noise.base import ClassNoise as ClassNoise
+from .class_noise.base import Negatives as Negatives
+from .class_noise.in_batch import InBatch as InBatch
+from .class_noise.log_uniform import LogUniform as LogUniform
 from .conditional_gumbel import gumbel_given_max as gumbel_given_max
 from .conditional_gumbel import gumbel_posterior as gumbel_posterior
 from .conditional_gumbel import truncated_gumbel as truncated_gumbel
@@ -62,6 +72,12 @@ from .gumbel import gumbel_softmax as gumbel_softmax
 from .gumbel import gumbel_topk as gumbel_topk
 from .losses.fenchel_young import FenchelYoung as FenchelYoung
 from .losses.fenchel_young import PerturbedFenchelYoung as PerturbedFenchelYoung
+from .losses.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmax
+from .losses.info_nce import InfoNCE as InfoNCE
+from .losses.nce import NCE as NCE
+from .losses.nce import PartitionStats as PartitionStats
+from .losses.negative_sampling import NegativeSampling as NegativeSampling
+from .losses.sampled_softmax import SampledSoftmax as SampledSoftmax
 from .monitor import GradientMonitor as GradientMonitor
 from .noise import ExponentialRace as ExponentialRace
 from .noise import Gumbel as Gumbel
@@ -84,6 +100,20 @@ from .regularizers import Tsallis as Tsallis
 from .relaxed.bits import RelaxedBits as RelaxedBits
 from .relaxed.gumbel_softmax import GumbelSoftmax as GumbelSoftmax
 from .relaxed.one_hot import RelaxedOneHot as RelaxedOneHot
+from .sequences.ancestral import ancestral_sample as ancestral_sample
+from .sequences.ancestral import rollout as rollout
+from .sequences.arithmetic import arithmetic_sample as arithmetic_sample
+from .sequences.plackett_luce import hindsight_gumbels as hindsight_gumbels
+from .sequences.plackett_luce import plackett_luce_log_prob as plackett_luce_log_prob
+from .sequences.ratios import leave_one_out_log_ratio as leave_one_out_log_ratio
+from .sequences.ratios import log_prob_set as log_prob_set
+from .sequences.sample import RepeatedSample as RepeatedSample
+from .sequences.sample import Sequences as Sequences
+from .sequences.sample import SequenceSample as SequenceSample
+from .sequences.score import sequence_log_prob as sequence_log_prob
+from .sequences.search import beam_search as beam_search
+from .sequences.search import stochastic_beam_search as stochastic_beam_search
+from .sequences.unique import UniqueSampler as UniqueSampler
 from .solvers.softsort import neuralsort as neuralsort
 from .solvers.softsort import softsort as softsort
 from .structures.arborescence import Arborescence as Arborescence

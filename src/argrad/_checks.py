@@ -57,8 +57,13 @@ def can_read(*tensors: Tensor) -> bool:
     """Whether the values of these tensors may be looked at now."""
     if is_transformed():
         return False
-    kinds = {t.device.type for t in tensors}
-    return "meta" not in kinds and (kinds <= {"cpu"} or _debug.get())
+    return all(t.is_cpu or (_debug.get() and not t.is_meta) for t in tensors)
+
+
+def all_finite(x: Tensor) -> bool:
+    """Whether no entry is NaN or infinite; for small tensors the price is that of one sum."""
+    # a finite sum has finite terms; an infinite one may be an overflow
+    return math.isfinite(x.detach().sum().item()) or bool(torch.isfinite(x).all())
 
 
 def describe(value: object) -> str:
@@ -307,6 +312,31 @@ def _check_tau_tensor(
             "One temperature a row: a tensor of the batch's shape.",
         )
     return tau.reshape(tau.shape + event)
+
+
+def check_labels(call: str, name: str, labels: object, logits: Tensor) -> None:
+    """Integers from 0 to `classes` - 1, one for each row of logits `(*batch, classes)`."""
+    classes = logits.shape[-1]
+    if not isinstance(labels, Tensor) or labels.dtype == torch.bool or not _is_integral(labels):
+        raise InputTypeError(
+            f"`{call}({name}=...)` must be a tensor of integers; got "
+            f"{describe(labels) if isinstance(labels, Tensor) else type(labels).__name__}. "
+            "Call `.long()` if these are class numbers, `.argmax(-1)` if they are one-hot."
+        )
+    if labels.shape != logits.shape[:-1]:
+        rule = f"must have one label for each row of the logits, shape {tuple(logits.shape[:-1])}"
+        raise fail(
+            call, name, rule, f"shape {tuple(labels.shape)}", "The last dimension holds the classes."
+        )
+    if can_read(labels) and labels.numel():
+        low, high = (int(x) for x in torch.aminmax(labels))
+        if low < 0 or high >= classes:
+            advice = "Drop rows without a label (such as -100) first."
+            raise fail(call, name, f"must be class numbers from 0 to {classes - 1}", labels, advice)
+
+
+def _is_integral(value: Tensor) -> bool:
+    return not (value.is_floating_point() or value.is_complex())
 
 
 def check_size(call: str, k: object, scores: Tensor, at_most: bool = False) -> int | Tensor:
