@@ -28,11 +28,10 @@ def log_prob_set(log_p: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
         log_p: log-probabilities of the items of S (under the full distribution), shape `(*batch, k)`.
 
     Examples:
-        >>> import torch
-        >>> from argrad.sequences.ratios import log_prob_set
+        >>> import torch, argrad as ag
         >>> p = torch.tensor([0.5, 0.3], dtype=torch.float64)
         >>> exact = 0.5 * 0.3 / 0.5 + 0.3 * 0.5 / 0.7
-        >>> bool((log_prob_set(p.log()).exp() - exact).abs() < 1e-10)
+        >>> bool((ag.log_prob_set(p.log()).exp() - exact).abs() < 1e-10)
         True
 
     References: [kool2020].
@@ -53,6 +52,13 @@ def leave_one_out_log_ratio(
     Args:
         log_p: log-probabilities of the items of S, shape `(*batch, k)`.
         order: 1 gives shape `(*batch, k)`, 2 gives `(*batch, k, k)`.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> phi = torch.tensor([0.5, 0.3, 0.1], dtype=torch.float64).log()
+        >>> weights = torch.exp(phi + ag.leave_one_out_log_ratio(phi))
+        >>> bool((weights.sum() - 1).abs() < 1e-10)
+        True
 
     References: [kool2020].
     """

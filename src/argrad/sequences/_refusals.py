@@ -1,0 +1,101 @@
+"""What the walkers check about a step function and its answers, and the sentences they say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from argrad._checks import check_floating, fail
+from argrad._errors import InputError, InputTypeError, UnsupportedError
+
+_REASONS = {
+    "length_penalty": "dividing by the length changes which sequences win the race, so that they are no "
+    "longer a sample and have no unbiased weights. Sort the result by "
+    "`sample.log_prob / sample.length` if a list for the eye is wanted",
+    "early_stopping": "stopping before every beam is complete drops sequences that would have won. "
+    "Lower `max_len`: that cuts the model, not the sample",
+}
+
+
+def unsupported(call: str, name: str, value: object) -> UnsupportedError:
+    """The sentence for an option that would make the result something else than a sample."""
+    return UnsupportedError(f"`{call}({name}={value!r})` is refused: {_REASONS[name]}.")
+
+
+def check_options(call: str, options: Mapping[str, object], known: tuple[str, ...]) -> None:
+    """Every option has a meaning here."""
+    for name, value in options.items():
+        if name in _REASONS:
+            raise unsupported(call, name, value)
+        if name not in known:
+            raise InputTypeError(f"`{call}` has no option `{name}`; it has {', '.join(known)}.")
+
+
+def check_prefix(call: str, prefix: object) -> Tensor | None:
+    """Integer tokens `(batch, p)`, or nothing."""
+    if prefix is None:
+        return None
+    if not isinstance(prefix, Tensor) or prefix.is_floating_point() or prefix.dim() != 2:
+        got = f"shape {tuple(prefix.shape)}" if isinstance(prefix, Tensor) else type(prefix).__name__
+        rule = "must be an integer tensor of shape (batch, p)"
+        raise fail(call, "prefix", rule, got, "All rows start with the same number of tokens.")
+    return prefix.long()
+
+
+def check_answer(call: str, answer: object, rows: int | None) -> None:
+    """What `step` returns: logits `(rows, vocabulary)` and a state."""
+    if not isinstance(answer, tuple) or len(answer) != 2:
+        raise InputTypeError(
+            f"`{call}(step=...)` must return `(logits, state)`; got {type(answer).__name__}. "
+            "Return `(logits, None)` if there is no state."
+        )
+    logits = answer[0]
+    check_floating(call, "step", logits)
+    assert isinstance(logits, Tensor)
+    if logits.dim() != 2 or (rows is not None and logits.shape[0] != rows):
+        shape = f"({rows if rows is not None else 'batch'}, vocabulary)"
+        rule = f"must return logits of shape {shape} for the tokens it is given"
+        advice = (
+            "One row for each token; the first call gets None and answers for each row of the batch."
+        )
+        raise fail(call, "step", rule, f"shape {tuple(logits.shape)}", advice)
+
+
+def bad_processor(call: str, x: object, shape: torch.Size) -> InputError:
+    """The sentence for a processor that returns something else than logits."""
+    got = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else type(x).__name__
+    return fail(call, "processors", f"must return logits of shape {tuple(shape)}", got, "")
+
+
+def bad_logits(call: str, logits: Tensor, tokens: Tensor, open_nodes: Tensor) -> InputError | None:
+    """The sentence for NaN, +inf or nothing to choose at an open node `(batch, m)`; None if all is well."""
+    time = tokens.shape[-1]
+    bad = ((torch.isnan(logits) | (logits == math.inf)).any(-1)) & open_nodes
+    if bool(bad.any()):
+        row, node = (int(i) for i in bad.nonzero()[0])
+        worst = logits[row, node]
+        token = int((torch.isnan(worst) | (worst == math.inf)).nonzero()[0])
+        return InputError(
+            f"`{call}(step=...)` must not return NaN or +inf; got {worst[token].item()} for token {token} at "
+            f"step {time}, row {row}{_after(tokens[row, node])}. -inf is allowed and means probability 0; "
+            "look for an overflow in the model, or for half precision."
+        )
+    empty = (logits.amax(-1) == -math.inf) & open_nodes
+    if bool(empty.any()):
+        row, node = (int(i) for i in empty.nonzero()[0])
+        return InputError(
+            f"`{call}`: mask, processors or logits of -inf forbid every token at step {time}, row {row}"
+            f"{_after(tokens[row, node])}, so that this sequence can neither go on nor end. Allow the end of "
+            "sequence there, or forbid the way to it."
+        )
+    return None
+
+
+def _after(tokens: Tensor) -> str:
+    if tokens.numel() == 0:
+        return ""
+    shown = ", ".join(str(int(t)) for t in tokens[-8:])
+    return f" (after {'..., ' if tokens.numel() > 8 else ''}{shown})"

@@ -1,0 +1,65 @@
+r"""Noise that belongs to a node of the tree, not to a moment of the search.
+
+Each node gets a 64-bit name, a hash of its row and its tokens; the Gumbel of a child is a hash of (key,
+name of the parent, token). So a sample depends on the seed, the row and the model's probabilities alone:
+not on the beam's order, on what else is in the batch, on the number of threads or on the cache.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from argrad import random
+from argrad._types import Generator
+from argrad.random import _GOLDEN, _ROW_2, _exponential, _splitmix, _times, _uniform, _word
+
+
+class Key(NamedTuple):
+    """Two 64-bit words, and the number of the first row."""
+
+    words: Tensor
+    row: int
+
+    @property
+    def array(self) -> np.ndarray:
+        """The words for the CPU kernels."""
+        return self.words.cpu().numpy().view(np.uint64)
+
+
+def draw_key(call: str, generator: Generator) -> Key:
+    """Everything that one call takes from its generator."""
+    random.check_generator(call, generator)
+    if isinstance(generator, random.CounterRNG):
+        return Key(generator.words[:2].clone(), generator.row)
+    return Key(random.draw_key(generator), 0)
+
+
+def root_nodes(key: Key, rows: int, device: torch.device, tree: int = 0) -> Tensor:
+    """Names of the roots `(rows, 1)`; another `tree` has other noise."""
+    row = torch.arange(key.row, key.row + rows, device=device)[:, None]
+    return child_nodes(_splitmix(_times(row, _GOLDEN)), torch.full_like(row, tree))
+
+
+def child_nodes(nodes: Tensor, tokens: Tensor) -> Tensor:
+    """Names of the nodes that `tokens` lead to."""
+    return _splitmix(_times(nodes, _GOLDEN) ^ _times(tokens + 1, _ROW_2))
+
+
+def gumbel_at(key: Key, nodes: Tensor, tokens: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    """The Gumbels of children `tokens` of `nodes` (which broadcast)."""
+    return -torch.log(_exponential(_bits(key, nodes, tokens), dtype))
+
+
+def uniform_at(key: Key, nodes: Tensor, tokens: Tensor) -> Tensor:
+    """A uniform number in the same place."""
+    return _uniform(_bits(key, nodes, tokens), torch.float64)
+
+
+def _bits(key: Key, nodes: Tensor, tokens: Tensor) -> Tensor:
+    first, second = key.words.tolist()
+    k1, k2 = _splitmix(_times(nodes ^ first, _GOLDEN)), _splitmix(_times(nodes ^ second, _ROW_2))
+    return _word(k1, k2, tokens)

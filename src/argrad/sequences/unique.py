@@ -1,0 +1,184 @@
+r"""Samples without replacement, some now and more later."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Unpack
+
+import torch
+from torch import Tensor
+
+from argrad._checks import check_count
+from argrad._types import Generator
+from argrad.conditional_gumbel import shift_maximum
+from argrad.sequences.beam import Beam, Children, root_beam, search
+from argrad.sequences.decoder import Eos, Options, Step, make_decoder
+from argrad.sequences.expand import check_logits, race
+from argrad.sequences.nodes import draw_key, gumbel_at, root_nodes
+from argrad.sequences.sample import SequenceSample
+from argrad.sequences.search import as_sample
+
+Path = tuple[int, ...]
+
+
+class UniqueSampler:
+    r"""Draw sequences without replacement, as many as are needed, a few at a time.
+
+    The sequences already drawn are kept in a trie. Each `draw` is a stochastic beam search over what
+    is left: its root starts from the $\kappa$ of the draw before, which *is* the largest perturbed
+    log-probability among the sequences left, and each child's mass is what is left below it. So
+    `draw(3)` and then `draw(5)` have exactly the law of one draw of 8, perturbed values included, and
+    `sample` is a valid `SequenceSample` at any time.
+
+    Args:
+        step: `(tokens, state) -> (logits, state)`, as in `stochastic_beam_search`; called anew by each draw,
+            with the first `state`, which it must not change in place.
+        state: whatever `step` needs.
+        eos: the token (or tokens) that ends a sequence; None if only `max_len` does.
+        max_len: the largest number of tokens.
+        generator: `torch.Generator`, `CounterRNG`, or None for torch's global generator; used once, here.
+        options: see `sequences.decoder.Options`.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> def step(token, state):
+        ...     return torch.zeros(1 if token is None else len(token), 2), None
+        >>> sampler = ag.UniqueSampler(step, None, eos=None, max_len=3)  # 8 sequences
+        >>> first, second = sampler.draw(3), sampler.draw(10)
+        >>> second.valid.sum().item(), sampler.exhausted
+        (5, tensor([True]))
+        >>> sampler.sample.tokens.shape  # all of them, each once
+        torch.Size([1, 13, 3])
+
+    References: [shi2020], [kool2019].
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        state: Any,
+        *,
+        eos: Eos,
+        max_len: int,
+        generator: Generator = None,
+        **options: Unpack[Options],
+    ) -> None:
+        self._decoder = make_decoder("UniqueSampler.draw", step, state, eos, max_len, **options)
+        self._key = draw_key("UniqueSampler", generator)
+        self._drawn: list[SequenceSample] = []
+        self._tries: list[Trie] = []
+
+    @torch.no_grad()
+    def draw(self, k: int) -> SequenceSample:
+        """k further sequences a row; where fewer are left, `valid` says so."""
+        k = check_count("UniqueSampler.draw", "k", k, 1, None, "It is the number of sequences a row.")
+        front = self._decoder.start()
+        batch, device = front.logits.shape[0], front.logits.device
+        node = root_nodes(self._key, batch, device, tree=len(self._drawn))
+        if self._drawn:
+            top = self._drawn[-1].kappa[:, None]
+        else:
+            self._tries = [Trie() for _ in range(batch)]
+            top = gumbel_at(self._key, node, torch.full_like(node, -1))
+        left = [trie.log_left for trie in self._tries]
+        mass = torch.tensor(left, dtype=torch.float64, device=device)[:, None]
+        beam = search(self._decoder, front, root_beam(node, mass, top), k, self._expand)
+        self._remember(beam)
+        self._drawn.append(as_sample(self._decoder, beam))
+        return self._drawn[-1]
+
+    @property
+    def sample(self) -> SequenceSample:
+        """Everything drawn so far, in the order of drawing."""
+        return _join(self._drawn, self._decoder.pad)
+
+    @property
+    def exhausted(self) -> Tensor:
+        """Rows `(batch,)` that have no sequence left."""
+        return torch.tensor([trie.log_left == -math.inf for trie in self._tries])
+
+    def _expand(self, call: str, beam: Beam, logits: Tensor, count: int) -> Children:
+        """`by_gumbel` on what is left below each child."""
+        check_logits(call, beam, logits)
+        log_p = logits.double().log_softmax(-1)
+        left = log_p.clone()
+        fanout = (log_p > -math.inf).sum(-1).tolist()
+        for b, (trie, paths) in enumerate(zip(self._tries, beam.tokens.tolist(), strict=True)):
+            for j, path in enumerate(map(tuple, paths)):
+                trie.fanout[path] = fanout[b][j]
+                for token, gone in trie.children(path).items():
+                    left[b, j, token] = gone.log_p + gone.log_left
+        tokens, mass, noisy = race(call, self._key, beam, left, count)
+        perturbed = shift_maximum(beam.mass[..., None] + noisy, beam.perturbed[..., None])
+        log_prob = beam.log_prob[..., None] + log_p.gather(-1, tokens)
+        return Children(tokens, log_prob, beam.mass[..., None] + mass, perturbed)
+
+    def _remember(self, beam: Beam) -> None:
+        rows = zip(self._tries, beam.tokens.tolist(), beam.token_log_prob.tolist(), strict=True)
+        for b, (trie, paths, log_ps) in enumerate(rows):
+            for j in beam.valid[b].nonzero()[:, 0].tolist():
+                length = int(beam.length[b, j])
+                trie.remove(tuple(paths[j][:length]), log_ps[j][:length])
+            trie.fanout.clear()
+
+
+@dataclass
+class Gone:
+    """What is known about a child that sequences were drawn from."""
+
+    log_p: float  # given its parent
+    log_left: float = -math.inf  # log of the share of its probability that is left
+    fanout: int = 0  # number of its children that have any probability
+    children: dict[int, Gone] = field(default_factory=dict)
+
+
+class Trie:
+    """The sequences drawn from one row, and what is left below each of their beginnings."""
+
+    def __init__(self) -> None:
+        self._root = Gone(0.0, 0.0)
+        self.fanout: dict[Path, int] = {}  # of the nodes that the present search has opened
+
+    @property
+    def log_left(self) -> float:
+        """Log of the probability of all sequences that are left."""
+        return self._root.log_left
+
+    def children(self, path: Path) -> dict[int, Gone]:
+        """The children of a node that sequences were drawn from."""
+        node = self._root
+        for token in path:
+            if token not in node.children:
+                return {}
+            node = node.children[token]
+        return node.children
+
+    def remove(self, path: Path, log_ps: list[float]) -> None:
+        """Take a sequence out, given the log-probability of each of its tokens."""
+        nodes = [self._root]
+        for i, (token, log_p) in enumerate(zip(path, log_ps, strict=True)):
+            nodes[-1].fanout = self.fanout[path[:i]]
+            nodes.append(nodes[-1].children.setdefault(token, Gone(log_p, 0.0)))
+        nodes[-1].log_left = -math.inf
+        for node in reversed(nodes[:-1]):
+            node.log_left = _log_left(node)
+
+
+def _log_left(node: Gone) -> float:
+    """Log of the share that is left, from what has gone below the children."""
+    gone = list(node.children.values())
+    if len(gone) == node.fanout and all(g.log_left == -math.inf for g in gone):
+        return -math.inf  # exactly: rounding must not leave a ghost
+    lost = math.fsum(-math.exp(g.log_p) * math.expm1(g.log_left) for g in gone)
+    return math.log1p(-min(lost, 1.0 - 2.0**-53))
+
+
+def _join(parts: list[SequenceSample], pad: int) -> SequenceSample:
+    longest = max(p.tokens.shape[-1] for p in parts)
+    tokens = [
+        torch.nn.functional.pad(p.tokens, (0, longest - p.tokens.shape[-1]), value=pad) for p in parts
+    ]
+    fields = ("length", "log_prob", "perturbed", "finished", "valid")
+    joined = {name: torch.cat([getattr(p, name) for p in parts], 1) for name in fields}
+    return SequenceSample(tokens=torch.cat(tokens, 1), kappa=parts[-1].kappa, **joined)
