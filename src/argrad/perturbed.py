@@ -14,6 +14,7 @@ from argrad._errors import InputError, UnsupportedError
 from argrad._numerics import masked_scores
 from argrad._types import Bool, Float, Generator, Shape, Tau
 from argrad.backward import Backward
+from argrad.gumbel import gumbel_softmax
 from argrad.noise import ExponentialRace, Gumbel, Logistic, Noise
 from argrad.regularizers import Regularizer
 from argrad.structured import StructuredDistribution
@@ -139,12 +140,21 @@ class Perturbed(StructuredDistribution):
             backward: see `Structure.relax`.
             generator: `torch.Generator`, `CounterRNG`, or None for torch's global generator.
         """
+        if self._is_gumbel_softmax and regularizer is None and backward is None:
+            scores = self._cleaned.expand(torch.Size(sample_shape) + self.scores.shape)
+            return gumbel_softmax(scores, tau, hard, generator=generator).to(self.scores.dtype)
         perturbed, _ = self._perturb("rsample", sample_shape, generator)
         options = {"regularizer": regularizer, "backward": backward, "mask": self.mask}
         soft = self.structure.relax(perturbed, tau, **options)
         if not hard:
             return soft
         return straight_through(self.structure.argmax(perturbed, mask=self.mask), soft)
+
+    @property
+    def _is_gumbel_softmax(self) -> bool:
+        """Whether the default relaxation is the one that has a kernel of its own."""
+        kinds = isinstance(self.structure, OneHot) and isinstance(self.noise, Gumbel)
+        return kinds and self.noise_scale == 1
 
     def _perturb(self, call: str, sample_shape: Shape, generator: Generator) -> tuple[Tensor, Tensor]:
         """Scores plus noise, and the noise."""

@@ -82,6 +82,17 @@ def logistic(start, stop, out, key, row, column):
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
+def bits_of(start, stop, scores, out, key, row, column):
+    """out[i, j] = 1 with probability sigmoid(scores[i mod m, j]), m the number of rows of scores."""
+    for i in range(start, stop):
+        k1, k2 = row_keys(key, row + U(i))
+        theta, bit = scores[i % scores.shape[0]], out[i]
+        for j in range(bit.shape[0]):
+            bit[j] = theta[j] + _logistic(word(k1, k2, column + U(j)), theta[j]) > 0
+    return 0
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
 def uniform(start, stop, out, key, row, column):
     """Uniform on (0, 1)."""
     for i in range(start, stop):

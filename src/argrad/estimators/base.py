@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from argrad import random
-from argrad._checks import can_read, describe
+from argrad._checks import all_finite, can_read, describe
 from argrad._errors import InputError, InputTypeError, UnsupportedError
 from argrad._types import Generator
 from argrad.gibbs import Gibbs
@@ -168,7 +168,7 @@ def checked_cost(name: str, f: Cost, q: StructuredDistribution, z: Tensor) -> Te
             f"`{name}(...)(f, q)`: f must return one cost for each sample and item, shape "
             f"{tuple(expected)} for samples of shape {tuple(z.shape)}; got {tuple(cost.shape)}. {advice}"
         )
-    if can_read(cost) and not bool(torch.isfinite(cost).all()):
+    if can_read(cost) and not all_finite(cost):
         raise InputError(
             f"`{name}(...)(f, q)`: f must return finite costs; got {describe(cost)}. "
             "Look for a logarithm of 0 or an overflow inside f."
@@ -179,30 +179,6 @@ def checked_cost(name: str, f: Cost, q: StructuredDistribution, z: Tensor) -> Te
 def is_gibbs(q: StructuredDistribution) -> bool:
     """Whether the law of `q` is a Gibbs law (so that it has a log-probability)."""
     return isinstance(q, Gibbs) or (isinstance(q, Perturbed) and q.is_gibbs)
-
-
-def draw_scored(q: StructuredDistribution, count: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """`count` samples and their log-probabilities with gradient, shapes `(S, *batch, *event)`, `(S, *batch)`.
-
-    Where only the steps of the algorithm behind a sample have a probability (`Perturbed.trace`), it is
-    theirs: the score function of the trace is unbiased too.
-    """
-    if isinstance(q, Gibbs):
-        z = q.sample((count,), generator=generator)
-        return z, q._log_prob(z)
-    assert isinstance(q, Perturbed)
-    trace = q.trace((count,), generator=generator)
-    return trace.hard, trace.log_prob
-
-
-def score_refusal(q: StructuredDistribution) -> str | None:
-    """Why a score-function estimator cannot work with `q`."""
-    if isinstance(q, Gibbs) and not q.structure.has_log_partition:
-        return (
-            "its Gibbs law has no computable log-probability. Works here: `Perturbed` with the same scores, "
-            "whose noise (or trace) has one."
-        )
-    return None
 
 
 def no_gradient(name: str) -> InputError:

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from argrad._checks import check_count
 from argrad._types import Generator
-from argrad.estimators.base import Cost, Estimator, draw_scored, score_refusal
-from argrad.estimators.reinforce import score_surrogate
+from argrad.estimators.base import Cost, Estimator
+from argrad.estimators.score import draw_scored, score_refusal
 from argrad.structured import StructuredDistribution
 
 
@@ -48,10 +48,8 @@ class LeaveOneOut(Estimator):
         return score_refusal(q)
 
     def _estimate(self, f: Cost, q: StructuredDistribution, generator: Generator) -> Tensor:
-        z, log_prob = draw_scored(q, self.num_samples, generator)
-        cost = f(z)
-        # f_s - mean of the others = (f_s - mean of all) S / (S - 1)
-        gap = cost.detach() - cost.detach().mean(0)
-        return score_surrogate(cost, gap * (self.num_samples / (self.num_samples - 1)), log_prob).mean(
-            0
-        )
+        drawn = draw_scored(q, self.num_samples, generator)
+        cost = f(drawn.z)
+        mean = cost.mean(0)
+        # (f_s - mean of the others) / S = (f_s - mean of all) / (S - 1)
+        return drawn.add_score(mean, (cost - mean).detach() / (self.num_samples - 1))

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from argrad._checks import check_count, fail
 from argrad._types import Generator
-from argrad.estimators.base import Cost, Estimator, draw_scored, score_refusal
-from argrad.estimators.reinforce import score_surrogate
+from argrad.estimators.base import Cost, Estimator
+from argrad.estimators.score import draw_scored, score_refusal
 from argrad.structured import StructuredDistribution
 
 
@@ -59,13 +59,12 @@ class MovingBaseline(nn.Module, Estimator):
         return self.estimate(f, q, generator=generator)
 
     def _estimate(self, f: Cost, q: StructuredDistribution, generator: Generator) -> Tensor:
-        z, log_prob = draw_scored(q, self.num_samples, generator)
-        cost = f(z)
-        baseline = self.mean.to(cost)
-        result = score_surrogate(cost, cost.detach() - baseline, log_prob).mean(0)
+        drawn = draw_scored(q, self.num_samples, generator)
+        cost = f(drawn.z)
+        weights = (cost.detach() - self.mean.to(cost)) / self.num_samples
         if self.training:
             self._update(cost.detach())
-        return result
+        return drawn.add_score(cost.mean(0), weights)
 
     def _update(self, cost: Tensor) -> None:
         weight = self.seen * self.decay + (1 - self.decay)

@@ -13,7 +13,7 @@ from argrad._numerics import masked_scores
 from argrad._types import Generator
 from argrad.estimators.base import Cost, Estimator, is_gibbs, no_gradient
 from argrad.estimators.exact import as_gibbs
-from argrad.estimators.reinforce import score_surrogate
+from argrad.estimators.score import add_score
 from argrad.structured import StructuredDistribution
 from argrad.structures.bits import Bits
 from argrad.structures.one_hot import OneHot
@@ -64,11 +64,12 @@ class MuProp(Estimator):
         mean = law.mean
         at_mean, slope = value_and_slope("MuProp", f, mean.detach()[None])
         z = law.sample((self.num_samples,), generator=generator)
-        cost, log_prob = f(z), law.log_prob(z)
+        cost = f(z)
         event = tuple(range(-len(q.event_shape), 0))
         expansion = at_mean + (slope * (z - mean.detach())).sum(event)
         path = (slope[0] * (mean - mean.detach())).sum(event)
-        return score_surrogate(cost, cost.detach() - expansion, log_prob).mean(0) + path
+        weights = (cost.detach() - expansion) / self.num_samples
+        return add_score(cost.mean(0) + path, law, z, weights)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from argrad._checks import check_count
 from argrad._errors import InputError
 from argrad._types import Generator
-from argrad.estimators.base import Cost, Estimator, draw_scored, score_refusal
-from argrad.estimators.reinforce import score_surrogate
+from argrad.estimators.base import Cost, Estimator
+from argrad.estimators.score import draw_scored, score_refusal
 from argrad.structured import StructuredDistribution
 
 
@@ -69,13 +69,13 @@ class Nvil(nn.Module, Estimator):
         return self.estimate(f, q, generator=generator)
 
     def _estimate(self, f: Cost, q: StructuredDistribution, generator: Generator) -> Tensor:
-        z, log_prob = draw_scored(q, self.num_samples, generator)
-        cost = f(z)
+        drawn = draw_scored(q, self.num_samples, generator)
+        cost = f(drawn.z)
         signal = cost.detach() - self.mean.to(cost)
         guess = self._guess(q)
         advantage = signal if guess is None else signal - guess.detach()
         scale = torch.sqrt(self.variance).clamp(min=1.0).to(cost) if self.normalize else 1.0
-        result = score_surrogate(cost, advantage / scale, log_prob).mean(0)
+        result = drawn.add_score(cost.mean(0), advantage / (scale * self.num_samples))
         if guess is not None:
             error = ((signal - guess) ** 2).mean(0)
             result = result + error - error.detach()

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from argrad._checks import check_count
 from argrad._types import Generator
-from argrad.estimators.base import Cost, Estimator, draw_scored, score_refusal
+from argrad.estimators.base import Cost, Estimator
+from argrad.estimators.score import draw_scored, score_refusal
 from argrad.structured import StructuredDistribution
 
 
@@ -48,11 +49,7 @@ class Reinforce(Estimator):
         return score_refusal(q)
 
     def _estimate(self, f: Cost, q: StructuredDistribution, generator: Generator) -> Tensor:
-        z, log_prob = draw_scored(q, self.num_samples, generator)
-        cost = f(z)
-        return score_surrogate(cost, cost.detach() - self.baseline, log_prob).mean(0)
-
-
-def score_surrogate(cost: Tensor, advantage: Tensor, log_prob: Tensor) -> Tensor:
-    """The value of `cost`; the gradient of `cost` plus `advantage` times that of `log_prob` (Eq. (1))."""
-    return cost + advantage.detach() * (log_prob - log_prob.detach())
+        drawn = draw_scored(q, self.num_samples, generator)
+        cost = f(drawn.z)
+        weights = (cost.detach() - self.baseline) / self.num_samples  # Eq. (1)
+        return drawn.add_score(cost.mean(0), weights)

@@ -98,7 +98,9 @@ def as_perturbed(q: StructuredDistribution) -> Perturbed:
     """The same law as perturb-and-argmax (`q` is that already, or a Gibbs law that is one)."""
     if isinstance(q, Perturbed):
         return q
-    return Perturbed(q.structure, q.scores, mask=q.mask).independent(q.joined)
+    law = Perturbed.__new__(Perturbed)  # everything that `Perturbed(...)` would check, `q` has checked
+    law.__dict__.update(q.__dict__, noise=q.structure.natural_noise, noise_scale=1.0)
+    return law
 
 
 def perturbed_refusal(q: StructuredDistribution) -> str | None:

@@ -57,5 +57,5 @@ class StraightThrough(PathEstimator):
         """Vertices with the gradient of the marginals."""
         law = as_gibbs(q)
         hard = law.sample(sample_shape, generator=generator)
-        soft = law.structure.marginals(law.scores / self.tau, mask=law.mask)
+        soft = law.mean if self.tau == 1 else law.with_scores(law.scores / self.tau).mean
         return straight_through(hard, soft.expand(hard.shape))

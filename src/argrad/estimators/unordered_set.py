@@ -12,7 +12,7 @@ from argrad._checks import check_count
 from argrad._types import Generator
 from argrad.estimators.base import Cost, Estimator, is_gibbs
 from argrad.estimators.exact import as_gibbs
-from argrad.estimators.reinforce import score_surrogate
+from argrad.estimators.score import add_score
 from argrad.gumbel import gumbel_topk
 from argrad.sequences.ratios import leave_one_out_log_ratio
 from argrad.structured import StructuredDistribution
@@ -35,9 +35,10 @@ class DistinctSamples(Estimator):
         """Vertices `(S, *batch, *event)` in the order of drawing, and their log-probabilities."""
         law = as_gibbs(q)
         support = law.enumerate_support()
-        log_p = law.log_prob(support)  # (count, *batch)
+        with torch.no_grad():
+            log_p = law._log_prob(support)  # (count, *batch)
         count = min(self.num_samples, len(support))
-        top = gumbel_topk(log_p.detach(), count, dim=0, generator=generator)
+        top = gumbel_topk(log_p, count, dim=0, generator=generator)
         index = top.indices.reshape(top.indices.shape + (1,) * len(q.event_shape))
         z = support.gather(0, index.expand(count, *support.shape[1:]))
         return z, log_p.gather(0, top.indices)
@@ -79,7 +80,8 @@ class UnorderedSet(DistinctSamples):
         values = cost.detach().movedim(0, -1)
         baseline = (table * values[..., None, :]).sum(-1).movedim(-1, 0)
         weights = weights.movedim(-1, 0)
-        return (weights * score_surrogate(cost, cost.detach() - baseline, log_p)).sum(0)
+        value = (weights * cost).sum(0)
+        return add_score(value, as_gibbs(q), z, weights * (cost.detach() - baseline))
 
 
 @dataclass(frozen=True)
@@ -110,4 +112,4 @@ class SumAndSample(DistinctSamples):
         cost = f(z)
         p = log_p.detach().exp()
         weights = torch.cat([p[:-1], (1 - p[:-1].sum(0, keepdim=True)).clamp(min=0.0)])
-        return (weights * score_surrogate(cost, cost.detach(), log_p)).sum(0)
+        return add_score((weights * cost).sum(0), as_gibbs(q), z, weights * cost.detach())

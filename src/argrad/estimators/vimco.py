@@ -12,7 +12,8 @@ from torch import Tensor
 from argrad._checks import check_count
 from argrad._numerics import logsumexp
 from argrad._types import Generator
-from argrad.estimators.base import Cost, Estimator, draw_scored, score_refusal
+from argrad.estimators.base import Cost, Estimator
+from argrad.estimators.score import draw_scored, score_refusal
 from argrad.structured import StructuredDistribution
 
 
@@ -49,11 +50,11 @@ class Vimco(Estimator):
         return score_refusal(q)
 
     def _estimate(self, f: Cost, q: StructuredDistribution, generator: Generator) -> Tensor:
-        z, log_prob = draw_scored(q, self.num_samples, generator)
-        log_weights = f(z)
+        drawn = draw_scored(q, self.num_samples, generator)
+        log_weights = f(drawn.z)
         objective = logsumexp(log_weights, 0) - math.log(self.num_samples)
         signal = objective.detach() - self._without_each(log_weights.detach())
-        return objective + (signal * (log_prob - log_prob.detach())).sum(0)
+        return drawn.add_score(objective, signal)
 
     def _without_each(self, log_weights: Tensor) -> Tensor:
         """The objective with sample s replaced by the others' geometric mean, for each s."""

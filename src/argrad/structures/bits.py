@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from argrad import random
+from argrad._checks import is_transformed
+from argrad._kernels.threads import run_rows
 from argrad._types import Generator, Shape, Tau
 from argrad.noise import Logistic, Noise
 from argrad.regularizers import BinaryEntropy, Euclidean, ExponentialFamily, Regularizer
@@ -79,8 +81,19 @@ class Bits(Structure):
         return torch.sigmoid(scores)
 
     def _sample(self, scores: Tensor, sample_shape: torch.Size, generator: Generator) -> Tensor:
-        scores = scores.expand(sample_shape + scores.shape)
-        noise = random.logistic(
-            scores.shape, dtype=scores.dtype, device=scores.device, generator=generator
-        )
+        shape = sample_shape + scores.shape
+        if scores.is_cpu and scores.dtype in (torch.float32, torch.float64) and not is_transformed():
+            return _sample_kernel(scores, shape, generator)
+        noise = random.logistic(shape, dtype=scores.dtype, device=scores.device, generator=generator)
         return (scores + noise > 0).to(scores.dtype)
+
+
+def _sample_kernel(scores: Tensor, shape: torch.Size, generator: Generator) -> Tensor:
+    """The same bits without the noise in memory."""
+    from argrad._kernels.fill import bits_of
+
+    out = torch.empty(shape, dtype=scores.dtype, device="cpu")
+    if out.numel():
+        flat, rows = (x.reshape(-1, shape[-1]).numpy() for x in (out, scores.contiguous()))
+        run_rows(bits_of, len(flat), flat.size, rows, flat, *random.words(generator))
+    return out
