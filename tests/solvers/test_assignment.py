@@ -107,6 +107,8 @@ def test_shapes_dtypes_and_gradients() -> None:
     assert torch.equal(Z, torch.stack([torch.stack([assignment(x) for x in row]) for row in w]))
     assert torch.equal(assignment(w.mT.contiguous().mT), Z)
     assert torch.equal(assignment(w.mT).mT, Z)
+    assert torch.equal(assignment(torch.complex(w, -w).conj().imag), Z)  # a negated view of its memory
+    assert torch.equal(assignment(torch.nn.Parameter(w)), Z)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
         assert assignment(w.to(dtype)).dtype == dtype
     assert not assignment(w.requires_grad_()).requires_grad

@@ -59,6 +59,37 @@ def test_every_path_gives_the_same_tree(n: int, ties: bool) -> None:
     assert torch.equal(torch.func.vmap(spanning_tree_argmax, in_dims=1)(scores.movedim(0, 1)), expected)
 
 
+def first_of_equals(scores: Tensor) -> Tensor:
+    """The rule for ties, word by word: largest score, then the first new node, then the first old one."""
+    n = len(scores)
+    tree, z = {0}, torch.zeros(n, n)
+    while len(tree) < n:
+        edges = [(float(scores[u, v]), -v, -u) for u in tree for v in range(n) if v not in tree]
+        _, v, u = max(edges)
+        z[-u, -v] = z[-v, -u] = 1.0
+        tree.add(-v)
+    return z
+
+
+@pytest.mark.parametrize("n", [3, 6, 9, 40])
+def test_the_rule_for_ties(n: int) -> None:
+    upper = normal(5, n, n, seed=n).mul(0.8).round().triu(1)  # -0.0 and 0.0 among them, which are equal
+    scores = (upper + upper.mT).float()
+    expected = torch.stack([first_of_equals(s) for s in scores])
+    assert torch.equal(spanning_tree_argmax(scores), expected)
+    assert torch.equal(spanning_tree_argmax(scores.double()), expected.double())
+    assert torch.equal(torch_path(scores), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_largest_and_smallest_floats(dtype: torch.dtype) -> None:
+    most, least = torch.finfo(dtype).max, torch.finfo(dtype).tiny
+    scores = torch.tensor([[0, most, -most], [most, 0, -least], [-most, -least, 0]], dtype=dtype)
+    chain = torch.tensor([[0, 1, 0], [1, 0, 1], [0, 1, 0]], dtype=dtype)
+    assert torch.equal(spanning_tree_argmax(scores), chain)
+    assert torch.equal(torch_path(scores), chain)
+
+
 def test_all_equal_gives_the_star_of_node_0() -> None:
     z = spanning_tree_argmax(torch.zeros(4, 4))
     assert z[0].tolist() == [0, 1, 1, 1]

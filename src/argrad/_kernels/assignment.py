@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from argrad._kernels.memory import matrices_32, matrices_64
 from argrad._kernels.vectors import fill, subtract
 
 BAD, INFEASIBLE = 1, 2
@@ -169,22 +170,40 @@ def _solve(cost, price, row_of, column_of, free, best, via, open_price, closed, 
 
 
 @njit(error_model="numpy", nogil=True, cache=True)
-def assignment(start, stop, scores, partial, out, failed):
-    """out[b] (zeros) gets ones at the chosen pairs; failed[b] = 1 if there is no assignment."""
+def assignment_32(start, stop, scores, partial, out, n, m):
+    """`_assign` for float32 matrices at the addresses `scores` and `out`."""
+    return _assign(start, matrices_32(scores, stop, n, m), partial, matrices_32(out, stop, n, m))
+
+
+@njit(error_model="numpy", nogil=True, cache=True)
+def assignment_64(start, stop, scores, partial, out, n, m):
+    """`_assign` for float64 matrices at the addresses `scores` and `out`."""
+    return _assign(start, matrices_64(scores, stop, n, m), partial, matrices_64(out, stop, n, m))
+
+
+@njit(error_model="numpy")
+def _assign(start, scores, partial, out):
+    """From item `start`: out[b] = 1 at the chosen pairs, else 0; NaN at the first pair if there is no way."""
     flip = scores.shape[1] > scores.shape[2]
     n, m = min(scores.shape[1], scores.shape[2]), max(scores.shape[1], scores.shape[2])
-    cost = np.empty((n, m))
-    price, best, open_price, length = np.empty(m), np.empty(m), np.empty(m), np.empty(m)
-    row_of, via, closed = np.empty(m, np.int64), np.empty(m, np.int64), np.empty(m, np.int64)
-    column_of, free = np.empty(n, np.int64), np.empty(n, np.int64)
+    reals, whole = np.empty((n + 4, m)), np.empty((5, m), np.int64)  # two allocations in place of ten
+    cost, price, best, open_price, length = (
+        reals[:n],
+        reals[n],
+        reals[n + 1],
+        reals[n + 2],
+        reals[n + 3],
+    )
+    row_of, via, closed, column_of, free = whole[0], whole[1], whole[2], whole[3, :n], whole[4, :n]
     status = 0
-    for b in range(start, stop):
+    for b in range(start, scores.shape[0]):
+        fill(out[b].reshape(-1), 0.0)
         if _load(scores[b], cost, partial):
             status |= BAD
             continue
         if not _solve(cost, price, row_of, column_of, free, best, via, open_price, closed, length):
             status |= INFEASIBLE
-            failed[b] = 1
+            out[b, 0, 0] = np.nan
             continue
         for i in range(n):
             j = column_of[i]

@@ -85,8 +85,8 @@ def graphs_of(arcs: Float[Tensor, "*batch heads m"]) -> Float[Tensor, "b heads m
 
 def symmetric(scores: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"]:
     """Scores of undirected edges, both ways, in the dtype for computing."""
-    scores = widen(scores)
-    return (scores + scores.mT) / 2
+    half = widen(scores) / 2  # before the sum, which could overflow
+    return half + half.mT
 
 
 def _root_first(like: Tensor, root: int) -> Tensor:

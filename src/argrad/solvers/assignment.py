@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +16,8 @@ from argrad._checks import bad_values, check_event, check_floating, is_transform
 from argrad._errors import InputError
 from argrad._types import Float
 
+_DTYPES = (torch.float32, torch.float64)  # that the kernels read
+_SMALL = 4096  # entries; fewer are never worth a second thread
 _BAD = 1  # the kernel's status bit for NaN or +inf
 
 
@@ -52,44 +53,48 @@ def assignment(
 
     References: [kuhn1955], [jonker1987].
     """
+    if type(scores) is Tensor and not is_transformed() and _is_plain(scores):
+        return _solve(
+            scores, partial, scores
+        )  # small ones take less time than the checks and the operator's dispatch
     check_floating("assignment", "scores", scores)
     check_event("assignment", "scores", scores, 2)
-    if type(scores) is Tensor and scores.device.type == "cpu" and not is_transformed():
-        return _solve(
-            scores.detach(), partial
-        )  # the operator's dispatch would cost more than small ones
     return _operator(scores.detach(), partial)
 
 
-def _solve(scores: Tensor, partial: bool) -> Tensor:
-    kernel, run_rows = _kernel()
-    shape, dtype = scores.shape, scores.dtype
-    x = scores if scores.device.type == "cpu" else scores.cpu()
-    x = x if dtype in (torch.float32, torch.float64) else x.float()
-    w = np.ascontiguousarray(x.numpy()).reshape(
-        -1, *shape[-2:]
-    )  # numpy's calls are cheaper than torch's
-    chosen, failed = np.zeros(w.shape, w.dtype), np.zeros(w.shape[0], np.uint8)
-    status = run_rows(kernel, w.shape[0], 16 * w.size, w, partial, chosen, failed)
+def _is_plain(x: Tensor) -> bool:
+    """Whether a kernel can read `x` as it lies in memory, and there is something to choose."""
+    readable = x.is_cpu and x.dtype in _DTYPES and x.is_contiguous() and not x.is_neg()
+    return readable and x.dim() > 1 and x.numel() > 0
+
+
+def _solve(scores: Tensor, partial: bool, given: Tensor) -> Tensor:
+    """Of a plain tensor; `given` is what the user passed, for messages."""
+    kernel, run_rows = _kernel(scores.dtype)
+    shape, size = scores.shape, scores.numel()
+    n, m = shape[-2], shape[-1]
+    chosen = torch.empty_like(scores)
+    rows, args = size // (n * m), (scores.data_ptr(), partial, chosen.data_ptr(), n, m)
+    status = kernel(0, rows, *args) if size < _SMALL else run_rows(kernel, rows, 16 * size, *args)
     if status & _BAD:
-        raise bad_values("assignment", "scores", scores)
+        raise bad_values("assignment", "scores", given)
     if status:
-        raise _infeasible(failed)
-    result = torch.from_numpy(chosen.reshape(shape))
-    return result if scores.device.type == "cpu" and result.dtype == dtype else result.to(scores)
+        raise _infeasible(chosen[..., 0, 0].isnan())
+    return chosen
 
 
 @functools.cache
-def _kernel() -> tuple[Any, Any]:
-    from argrad._kernels.assignment import BAD, assignment
+def _kernel(dtype: torch.dtype) -> tuple[Any, Any]:
+    from argrad._kernels.assignment import BAD, assignment_32, assignment_64
     from argrad._kernels.threads import run_rows
 
     assert BAD == _BAD
-    return assignment, run_rows
+    return assignment_32 if dtype == torch.float32 else assignment_64, run_rows
 
 
-def _infeasible(failed: np.ndarray) -> InputError:
-    count, first = int(failed.sum()), int(failed.argmax())
+def _infeasible(failed: Tensor) -> InputError:
+    failed = failed.reshape(-1)
+    count, first = int(failed.sum()), int(failed.nonzero()[0])
     where = f"{count} of {len(failed)} matrices (first: {first})" if len(failed) > 1 else "the matrix"
     return InputError(
         f"`assignment(scores=...)` must leave a way to match every row (or column, of the shorter side); "
@@ -99,7 +104,9 @@ def _infeasible(failed: np.ndarray) -> InputError:
 
 @torch.library.custom_op("argrad::assignment", mutates_args=())
 def _operator(scores: Tensor, partial: bool) -> Tensor:
-    return _solve(scores, partial)
+    x = scores.cpu().resolve_neg().contiguous()
+    x = x if x.dtype in _DTYPES else x.float()
+    return torch.empty_like(scores) if x.numel() == 0 else _solve(x, partial, scores).to(scores)
 
 
 @_operator.register_fake

@@ -22,8 +22,9 @@ def spanning_tree_argmax(scores: Float[Tensor, "*batch n n"]) -> Float[Tensor, "
     r"""The spanning tree of the largest score, exactly, one for each graph of the batch.
 
     $$ \arg\max_T \sum_{\{i, j\} \in T} (\theta_{ij} + \theta_{ji})/2 $$
-    Of edges with equal scores the tree grown from node 0 takes that of the first node, from the first
-    node, so the answer does not depend on device or batch. O(n^2); no gradient.
+    Of edges with equal scores the tree grown from node 0 takes that to the first node (the lowest number)
+    and, of several to that node, the one from the first; so the answer does not depend on device, dtype or
+    batch. O(n^2); no gradient.
 
     Args:
         scores: $\theta$, need not be symmetric; the diagonal is ignored, `-inf` forbids an edge.
@@ -49,11 +50,13 @@ def spanning_tree_argmax(scores: Float[Tensor, "*batch n n"]) -> Float[Tensor, "
 
 
 def _prim_kernel(call: str, scores: Tensor) -> Tensor:
-    from argrad._kernels.spanning_tree import BAD, prim
+    from argrad._kernels.spanning_tree import BAD, MOST_NODES, prim, prim_32
 
     graphs = graphs_of(scores)
     trees = torch.empty_like(graphs)
-    status = run_rows(prim, len(graphs), 4 * graphs.numel(), graphs.numpy(), trees.numpy())
+    packed = graphs.dtype == torch.float32 and graphs.shape[-1] <= MOST_NODES
+    kernel = prim_32 if packed else prim
+    status = run_rows(kernel, len(graphs), 4 * graphs.numel(), graphs.numpy(), trees.numpy())
     if status & BAD:
         raise bad_values(call, "scores", scores)
     if status:
@@ -70,7 +73,7 @@ def _prim(edges: Tensor) -> Int[Tensor, "*batch m"]:
     for _ in range(edges.shape[-1]):
         done = done | (numbers == new)
         row = torch.take_along_dim(edges, new[..., None], -2).squeeze(-2)
-        better = (row > best) & ~done
+        better = ((row > best) | ((row == best) & (new < heads))) & ~done
         best, heads = torch.where(better, row, best), torch.where(better, new, heads)
         new = best.masked_fill(done, -math.inf).argmax(-1, keepdim=True)
     heads = heads[..., 1:]
