@@ -40,6 +40,28 @@ def scipy_assignments(scores: Tensor) -> Step:
     )
 
 
+def scipy_matrices(calls: Tensor) -> Step:
+    """One call for each batch of matrices, tensor in, 0/1 tensor out, a loop of scipy inside."""
+    from scipy.optimize import linear_sum_assignment
+
+    def permutations(scores: Tensor) -> Tensor:
+        chosen = np.zeros(scores.shape, np.float32)
+        for z, x in zip(chosen, scores.numpy(), strict=True):
+            z[linear_sum_assignment(x, maximize=True)] = 1
+        return torch.from_numpy(chosen)
+
+    inputs = list(calls)
+    return lambda: [permutations(x) for x in inputs]
+
+
+def scipy_indices(calls: Tensor) -> Step:
+    """The bare loop: arrays in, scipy's arrays of indices out, nothing collected into a tensor."""
+    from scipy.optimize import linear_sum_assignment
+
+    inputs = [list(scores.numpy()) for scores in calls]
+    return lambda: [[linear_sum_assignment(x, maximize=True) for x in items] for items in inputs]
+
+
 def pot_plans(scores: Tensor, tau: float) -> Step:
     """Sinkhorn plans, each row and column of sum 1, by POT's batched solver."""
     from ot import solve_batch  # codespell:ignore ot

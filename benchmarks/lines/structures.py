@@ -12,7 +12,7 @@ from torch import Tensor
 
 from benchmarks import baselines
 from benchmarks.inputs import forward_backward, normal, upstream
-from benchmarks.line import Line, Speedup, Step, both
+from benchmarks.line import Goal, Line, Speedup, Step, both
 
 Shape = tuple[int, ...]
 NODES: Shape = (512, 25, 25)
@@ -72,6 +72,45 @@ def _assignment(shape: Shape, goal: float) -> Line:
     )
 
 
+CALLS = 64  # different matrices: scipy solves one again and again up to 3 times as fast, its branches learned
+
+
+def _check_small(ours: list[Tensor], peer: list[Any]) -> None:
+    for z, item in zip(ours, peer, strict=True):
+        expected = item
+        if not isinstance(item, Tensor):
+            expected = torch.zeros_like(z)
+            for matrix, (rows, columns) in zip(expected, item, strict=True):
+                matrix[rows, columns] = 1
+        assert torch.equal(z, expected)
+
+
+def _small_assignments(shape: Shape) -> tuple[Line, Line]:
+    """Small calls, where the cost is in the call: against the same question, and against the bare loop."""
+    calls = (CALLS, *shape)
+
+    def ours() -> Step:
+        solve, inputs = _solver("assignment.assignment"), list(normal(calls))
+        return lambda: [solve(x) for x in inputs]
+
+    def line(name: str, peer: Callable[[Tensor], Step], words: str, goals: dict[int, Goal]) -> Line:
+        return Line(
+            name=f"assignment {shape}, {CALLS} calls{name}",
+            ours=ours,
+            peer=lambda: peer(normal(calls)),
+            peer_name=words,
+            package="scipy",
+            check=_check_small,
+            goals=goals,
+            unit="us",
+        )
+
+    return (
+        line("", baselines.scipy_matrices, "linear_sum_assignment to 0/1 tensor", both(Speedup(1))),
+        line(" (bare)", baselines.scipy_indices, "loop from numpy to indices", {}),
+    )
+
+
 ARGMAX = (
     Line(
         name=f"spanning_tree_argmax {NODES}",
@@ -96,6 +135,10 @@ ARGMAX = (
     _assignment((64, 5, 5), 1.0),
     _assignment((64, 100, 100), 1.0),
     _assignment((1, 500, 500), 1.0),
+    *_small_assignments((1, 3, 3)),
+    *_small_assignments((4, 5, 5)),
+    *_small_assignments((1, 10, 10)),
+    *_small_assignments((1, 100, 100)),
 )
 
 # ---- marginals and relaxations -------------------------------------------------------------------
