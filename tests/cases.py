@@ -17,7 +17,15 @@ import argrad as ag
 from estimator_cases import ESTIMATORS
 from structure_cases import STRUCTURES
 
-__all__ = ["DISTRIBUTIONS", "ESTIMATORS", "NOISES", "SCHEDULES", "STRUCTURES", "DistributionCase"]
+__all__ = [
+    "CLASS_NOISES",
+    "DISTRIBUTIONS",
+    "ESTIMATORS",
+    "NOISES",
+    "SCHEDULES",
+    "STRUCTURES",
+    "DistributionCase",
+]
 
 NOISES = [
     ag.Gumbel(),
@@ -28,6 +36,16 @@ NOISES = [
     ag.SumOfGamma(1, terms=1),
     ag.SumOfGamma(5),
     ag.NoNoise(),
+]
+
+# Laws over classes; InBatch draws nothing by itself, and test_class_noise.py has tests of its own for it.
+CLASS_NOISES = [
+    ag.AliasTable([5.0]),
+    ag.AliasTable([1.0, 0.0, 3.0, 0.5, 1e-3]),
+    ag.Unigram([100.0, 7.0, 0.0, 30.0, 1.0]),
+    ag.Unigram(torch.arange(1, 100), power=0.0),
+    ag.LogUniform(1),
+    ag.LogUniform(37),
 ]
 
 SCHEDULES = [

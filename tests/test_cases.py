@@ -28,7 +28,14 @@ TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 # docs/design.md, "Layers"; private modules live where their users do.
 LAYERS = {
     0: {"_types", "_errors", "_checks", "_numerics", "_autograd", "random", "_kernels"},
-    1: {"noise", "regularizers", "backward", "solvers", "gumbel"},  # OneHot draws with gumbel_max
+    1: {
+        "noise",
+        "class_noise",
+        "regularizers",
+        "backward",
+        "solvers",
+        "gumbel",
+    },  # OneHot draws with gumbel_max
     2: {"structures"},
     3: {"conditional_gumbel", "relaxed", "structured", "perturbed", "gibbs", "traces", "schedules"}
     | {"sequences"},
@@ -73,6 +80,10 @@ def missing(base: type, present: list[object]) -> set[str]:
 
 def test_every_noise_is_a_case() -> None:
     assert missing(ag.Noise, cases.NOISES) == set()
+
+
+def test_every_class_noise_is_a_case() -> None:
+    assert missing(ag.ClassNoise, cases.CLASS_NOISES) == {"InBatch"}
 
 
 def test_every_schedule_is_a_case() -> None:

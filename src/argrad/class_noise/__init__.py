@@ -1,0 +1,1 @@
+"""Laws over classes, from which losses for large vocabularies draw their negatives."""
