@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from argrad.recipes.bench.recipe import Recipe
 
 RECIPES = {
+    "reinmax-vae": "argrad.recipes.reinmax_vae",
+    "sbn": "argrad.recipes.sbn",
+    "temperature": "argrad.recipes.temperature",
     "vae": "argrad.recipes.vae",
 }  # name -> module
 
