@@ -26,6 +26,7 @@ import argrad as ag
 from argrad.cli import main
 from argrad.recipes import charts, demo, pictures, report, ways
 from argrad.recipes.digits import TRAIN, CategoricalVAE, load_digits
+from argrad.recipes.files import check_writable, write_text
 from argrad.recipes.live import Line, PlainProgress, Progress, progress
 
 TINY = demo.Config(
@@ -363,16 +364,16 @@ def test_writing_is_all_or_nothing(tmp_path):
     path = tmp_path / "r.html"
     path.write_text("old")
     with pytest.raises(UnicodeEncodeError):
-        report.write_atomic(path, "half \ud800")
+        write_text(path, "half \ud800")
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-    report.write_atomic(path, "new")
+    write_text(path, "new")
     assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_link_stays_a_link(tmp_path):
     target, link = tmp_path / "a.html", tmp_path / "b.html"
     link.symlink_to(target)
-    report.write_atomic(report.check_writable("--out", link), "x")
+    write_text(check_writable("--out", link), "x")
     assert link.is_symlink() and target.read_text() == "x"
 
 

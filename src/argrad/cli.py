@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"argrad {args.command}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt as stop:
-        print(f"\nargrad: stopped. {stop or 'No file was written.'}", file=sys.stderr)
+        print(f"\nargrad: stopped. {str(stop) or 'No file was written.'}", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader (`| head`) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -184,7 +184,7 @@ def _number(kind: type[_N], text: str) -> _N:
 
 
 def _demo(args: argparse.Namespace) -> None:
-    from argrad.recipes.report import check_writable
+    from argrad.recipes.files import check_writable
 
     started = time.perf_counter()  # loading torch is part of the time
     out = check_writable("--out", args.out)  # before a minute of work, and before torch is loaded
@@ -196,7 +196,7 @@ def _demo(args: argparse.Namespace) -> None:
 
 
 def _diagnose(args: argparse.Namespace) -> None:
-    from argrad.recipes.report import check_writable
+    from argrad.recipes.files import check_writable
 
     plot = None if args.plot is None else check_writable("--plot", args.plot)
     import torch

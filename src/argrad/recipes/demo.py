@@ -7,19 +7,18 @@ by hard choices on images they have not seen.
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from argrad.recipes.bench.run import threads
 from argrad.recipes.digits import CategoricalVAE, load_digits
+from argrad.recipes.files import write_text
 from argrad.recipes.live import Line, Progress, progress
-from argrad.recipes.report import write_atomic
 from argrad.recipes.ways import Way, all_ways, hard_sample
 
 HEADERS = ("way", "train -ELBO", "test -ELBO", "gradient variance", "seconds")
@@ -89,14 +88,14 @@ def main(config: Config, out: Path, *, quiet: bool = False, started: float | Non
     started = time.perf_counter() if started is None else started
     with progress("argrad demo: a categorical VAE on 8x8 digits", HEADERS, quiet=quiet) as show:
         result = train_all(config, show, started)
-    write_atomic(out, render(result))
+    write_text(out, render(result), advice="Free some space or choose another --out.")
     show.say(f"{result.steps} steps a way in {result.seconds:.0f} s. Report: {out}")
     return result
 
 
 def train_all(config: Config, show: Progress, started: float) -> Result:
     """All ways side by side, a stretch of each in turn, so that stopping early is fair to all."""
-    with _one_thread():
+    with threads(1):  # matrices this small gain nothing from a second one
         data = load_digits(config.seed)
         steps, points = (config.steps, config.points) if config.steps else plan(config, data, started)
         runs = [start(config, way) for way in all_ways(steps)]
@@ -201,14 +200,3 @@ def _too_late(config: Config, started: float, first: float, done: int) -> bool:
     """Whether another stretch would end after the time is up (the machine has become slower)."""
     now = time.perf_counter()
     return now - started + (now - first) / done > config.seconds - _RESERVE
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Matrices this small gain nothing from a second thread, and sums then do not depend on the cores."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

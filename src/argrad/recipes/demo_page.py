@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import time
-from pathlib import Path
 
 import torch
 
 import argrad
-from argrad.recipes import charts, pictures, report
+from argrad.recipes import charts, machine, pictures, report
 from argrad.recipes.charts import Series, number
 from argrad.recipes.demo import Result, Run
 from argrad.recipes.digits import SIDE, TRAIN
@@ -211,18 +208,7 @@ def _facts(result: Result) -> dict[str, str]:
         "Model": f"{config.latents} × {config.classes} choices, {config.hidden} hidden units",
         "Data": f"{TRAIN:,} digits to train on, {len(result.test)} to test",
         "Time": f"{result.seconds:.0f} s in all, one thread",
-        "Machine": f"{_processor()}, {os.cpu_count()} cores, {platform.system()}",
-        "Versions": f"argrad {argrad.__version__}, torch {torch.__version__}, Python {platform.python_version()}",
+        **machine.described(),
         "Papers": " ".join(["argrad cite gumbel_softmax StraightThrough", *estimators]),
         "Written": time.strftime("%d %B %Y, %H:%M"),
     }
-
-
-def _processor() -> str:
-    """The name of the CPU as far as the system tells."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()

@@ -1,4 +1,4 @@
-"""One self-contained HTML report: the page, its sections and tables, and writing it whole or not at all.
+"""One self-contained HTML report: the page, its sections and tables.
 
 Every function returns HTML as text; figures come from `charts.py` and `pictures.py`. `page` joins them
 with `report.css` into one file without external resources, for light and dark, desk and phone.
@@ -7,13 +7,11 @@ with `report.css` into one file without external resources, for light and dark, 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from argrad._errors import InputError
 from argrad.recipes.charts import fixed, swatch
 
 
@@ -102,44 +100,3 @@ def _table_row(row: Row, headers: Sequence[str], lowest: dict[int, float | None]
         # a phone shows the header inside the cell
         cells += f'<td data-label="{escape(header, quote=True)}">{text}</td>'
     return f'<tr><th scope="row">{name}</th>{cells}</tr>'
-
-
-# ---- writing -------------------------------------------------------------------------------------
-
-
-def check_writable(option: str, path: Path) -> Path:
-    """The resolved path, or a sentence why no file can be written there."""
-    try:
-        path = path.expanduser().resolve()
-        if path.exists() and not path.is_file():
-            kind = "a folder" if path.is_dir() else "not a regular file"
-            raise InputError(
-                f"`{option} {path}` is {kind}. Give the name of a file, such as report.html."
-            )
-        if not path.parent.is_dir():
-            raise InputError(
-                f"`{option} {path}`: the folder {path.parent} does not exist. Make it first."
-            )
-        probe = _beside(path)
-        probe.touch(exist_ok=False)
-        probe.unlink()
-    except (OSError, RuntimeError) as error:  # RuntimeError: `~nobody`, a loop of links
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(
-            f"`{option} {path}` cannot be written: {reason}. Choose another place."
-        ) from None
-    return path
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Write the whole file or nothing: an interrupted run leaves no half of a report."""
-    part = _beside(path)
-    try:
-        part.write_text(text, encoding="utf-8")
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
-def _beside(path: Path) -> Path:
-    return path.with_name(f".argrad-{os.getpid()}.part")

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from argrad._errors import ArgradError
-from argrad.recipes.bench.files import alone, explained, read_json, write_json
 from argrad.recipes.bench.log import read_log
 from argrad.recipes.bench.options import as_dict, from_dict
 from argrad.recipes.bench.recipe import Cell, Recipe
+from argrad.recipes.files import explained, read_json, write_json
+from argrad.recipes.locks import alone
 
 POLL = 0.2  # seconds between two looks at the workers
 
@@ -71,7 +72,7 @@ def train(job: Job, report: Callable[..., None] | None = None) -> dict[str, Any]
     """Do one job here, or go on with it; returns its result."""
     if (result := job.result) is not None:
         return result
-    from argrad.recipes.bench import machine
+    from argrad.recipes import machine
     from argrad.recipes.bench.run import Run, threads
 
     with explained(job.folder, "make"):
@@ -80,7 +81,7 @@ def train(job: Job, report: Callable[..., None] | None = None) -> dict[str, Any]
     run = Run(job.folder, job.seed, log_every=_log_every(job.config), report=report)
     import torch
 
-    with alone(job.folder), threads(1), torch.random.fork_rng(devices=[]):
+    with alone(job.folder, "busy"), threads(1), torch.random.fork_rng(devices=[]):
         torch.manual_seed(job.seed)
         metrics = {
             name: float(value) for name, value in job.recipe.train(job.config, job.cell, run).items()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from argrad.recipes.bench.files import explained, finite, write_bytes
+from argrad.recipes.files import explained, finite, write_bytes
 
 
 class Log:

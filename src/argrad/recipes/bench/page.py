@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from html import escape
 
-from argrad.recipes import charts, report
-from argrad.recipes.bench import machine
+from argrad.recipes import charts, machine, report
 from argrad.recipes.bench.log import read_log
 from argrad.recipes.bench.summary import CellResult, Summary
 

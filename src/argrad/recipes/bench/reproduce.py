@@ -10,11 +10,11 @@ from typing import Any
 
 from argrad._errors import ArgradError, InputError
 from argrad.recipes.bench import jobs as jobs_
-from argrad.recipes.bench.files import make_folder, write_json, write_text
 from argrad.recipes.bench.options import differing_flags
 from argrad.recipes.bench.page import finding, render
 from argrad.recipes.bench.recipe import Preset, Recipe
 from argrad.recipes.bench.summary import Summary, summarise
+from argrad.recipes.files import make_folder, write_json, write_text
 from argrad.recipes.live import Line, progress
 
 

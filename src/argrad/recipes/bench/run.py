@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from argrad.recipes.bench.files import StorageError, write_bytes
 from argrad.recipes.bench.log import Log
+from argrad.recipes.files import StorageError, write_bytes
 
 Report = Callable[[str, int, int, float], None]  # phase, step, total, newest value
 

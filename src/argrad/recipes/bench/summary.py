@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from argrad.recipes.bench import machine
+from argrad.recipes import machine
 from argrad.recipes.bench.jobs import Job
 from argrad.recipes.bench.options import as_dict
 from argrad.recipes.bench.recipe import Band, Cell, Claim, Preset, Recipe

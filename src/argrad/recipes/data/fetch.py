@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from argrad.recipes.bench.files import write_bytes
 from argrad.recipes.data import places
 from argrad.recipes.data.places import DataError
+from argrad.recipes.files import write_bytes
 
 TIMEOUT = 30  # seconds without a byte
 

@@ -28,6 +28,15 @@ def facts() -> dict[str, object]:
     }
 
 
+def described() -> dict[str, str]:
+    """The same in two lines, for a page."""
+    f = facts()
+    return {
+        "Machine": f"{f['cpu']}, {f['cores']} cores, {platform.system()}",
+        "Versions": f"argrad {f['argrad']}, torch {f['torch']}, Python {f['python']}",
+    }
+
+
 def processor() -> str:
     """The name of the CPU as far as the system tells."""
     info = Path("/proc/cpuinfo")
