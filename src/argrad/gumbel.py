@@ -286,6 +286,15 @@ def _at_least_tiny(tau: Tau, dtype: torch.dtype) -> Tau:
 _TINY = {dtype: torch.finfo(dtype).smallest_normal for dtype in (torch.float32, torch.float64)}
 
 
+_SHORT = 32  # a longer row fills the vector lanes by itself
+
+
+@functools.cache
+def _short_rows() -> ModuleType:
+    """Kernels for rows shorter than that."""
+    return importlib.import_module("argrad._kernels.short_rows")
+
+
 @functools.cache
 def _kernels() -> ModuleType:
     """The compiled kernels, imported (with numba) on first use."""
@@ -301,7 +310,10 @@ def _run(kernel: str, call: str, scores: Tensor, generator: Generator, *buffers:
     # contiguous: a strided row would neither vectorise nor share the compiled code
     flat = (scores if scores.dim() == 2 else scores.reshape(-1, scores.shape[-1])).contiguous().numpy()
     words = random.words(generator)
-    status = run_rows(getattr(kernels, kernel), len(flat), flat.size, flat, *buffers, *words)
+    function = getattr(kernels, kernel)
+    if kernel == "gumbel_softmax" and flat.shape[1] < _SHORT:  # so that a batch equals a loop
+        function = _short_rows().gumbel_softmax
+    status = run_rows(function, len(flat), flat.size, flat, *buffers, *words)
     if status & kernels.BAD:
         raise bad_values(call, "logits", scores)
     if status & kernels.EMPTY:

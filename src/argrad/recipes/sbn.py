@@ -112,7 +112,9 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     model = Sbn(layer, images.train.float().mean(0))
     ways = (WAYS[cell.column](layer, config.steps), WAYS[cell.column](layer, config.steps))
     own = nn.ModuleList(way.module for way in ways)
-    optimizer = torch.optim.Adam([*model.parameters(), *own.parameters()], config.learning_rate)
+    optimizer = torch.optim.Adam(
+        [*model.parameters(), *own.parameters()], config.learning_rate, fused=True
+    )
     decay = Decay(optimizer, config.steps)
     batches, noise = Shuffled(images.train, config.batch, run.generator(1)), run.generator(2)
     state = {"model": model, "ways": own, "optimizer": optimizer, "batches": batches, "noise": noise}

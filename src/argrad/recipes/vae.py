@@ -106,7 +106,9 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     hidden = None if cell.row == "bernoulli" else config.hidden
     model = Vae(layer, images.side**2, hidden, mean)
     way = WAYS[cell.column](layer, config.steps)
-    optimizer = torch.optim.Adam([*model.parameters(), *way.module.parameters()], config.learning_rate)
+    optimizer = torch.optim.Adam(
+        [*model.parameters(), *way.module.parameters()], config.learning_rate, fused=True
+    )
     decay = Decay(optimizer, config.steps)
     batches, noise = Shuffled(images.train, config.batch, run.generator(1)), run.generator(2)
     state = {

@@ -97,6 +97,10 @@ class Structure(ABC):
     def _marginals(self, scores: Tensor) -> Tensor:
         self._refuse("marginals")
 
+    def _entropy(self, scores: Tensor) -> Tensor:
+        result = self._log_partition(scores) - self._inner(scores, self._marginals(scores))
+        return result.clamp(min=0)  # rounding must not make it negative
+
     def _sample(self, scores: Tensor, sample_shape: torch.Size, generator: Generator) -> Tensor:
         self._refuse("sample")
 
@@ -112,8 +116,8 @@ class Structure(ABC):
 
     def _inner(self, scores: Tensor, z: Tensor) -> Tensor:
         """<scores, z> with 0 * -inf = 0, shape of the batch."""
-        terms = torch.where(z == 0, 0.0, torch.where(z == 0, 0.0, scores) * z)
-        return terms.flatten(-self.event_dims).sum(-1) * self.inner_weight
+        total = (torch.where(z == 0, 0.0, scores) * z).flatten(-self.event_dims).sum(-1)
+        return total if self.inner_weight == 1 else total * self.inner_weight
 
     def draw_noise(self, noise: Noise, scores: Tensor, generator: Generator = None) -> Tensor:
         """Noise for scores; undirected structures draw once an edge."""
@@ -263,9 +267,7 @@ class Structure(ABC):
         self, scores: Float[Tensor, "..."], *, mask: Bool[Tensor, "..."] | None = None
     ) -> Float[Tensor, "*batch"]:
         r"""Entropy of the Gibbs law, $A(\theta) - \langle\theta, \nabla A(\theta)\rangle$."""
-        clean = self._clean("entropy", scores, mask)
-        result = self._log_partition(clean) - self._inner(clean, self._marginals(clean))
-        return result.clamp(min=0).to(scores.dtype)  # rounding must not make it negative
+        return self._entropy(self._clean("entropy", scores, mask)).to(scores.dtype)
 
     def sample(
         self,

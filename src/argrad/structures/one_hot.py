@@ -21,6 +21,7 @@ from argrad.regularizers import (
     Tsallis,
 )
 from argrad.solvers.capped_simplex import capped_binary_entropy, capped_binary_entropy_unrolled
+from argrad.solvers.entropy import softmax_entropy
 from argrad.solvers.simplex import entmax, entmax_unrolled, sparsemax, sparsemax_unrolled
 from argrad.structures.base import Relaxations, Solver, Solvers, Structure, divided, is_binary
 
@@ -94,6 +95,9 @@ class OneHot(Structure):
 
     def _marginals(self, scores: Tensor) -> Tensor:
         return scores.softmax(-1)
+
+    def _entropy(self, scores: Tensor) -> Tensor:
+        return softmax_entropy(scores)
 
     def _sample(self, scores: Tensor, sample_shape: torch.Size, generator: Generator) -> Tensor:
         scores = scores.expand(sample_shape + scores.shape)
