@@ -3,6 +3,7 @@ from . import calibration as calibration
 from . import nn as nn
 from . import presets as presets
 from . import random as random
+from . import reparam as reparam
 from . import schedules as schedules
 from . import testing as testing
 from ._checks import debug as debug
