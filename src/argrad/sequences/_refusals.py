@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from argrad._checks import check_floating, fail
+from argrad._checks import fail
 from argrad._errors import InputError, InputTypeError, UnsupportedError
 
 _REASONS = {
@@ -53,8 +53,12 @@ def check_answer(call: str, answer: object, rows: int | None) -> None:
             "Return `(logits, None)` if there is no state."
         )
     logits = answer[0]
-    check_floating(call, "step", logits)
-    assert isinstance(logits, Tensor)
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        got = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
+        raise InputTypeError(
+            f"`{call}(step=...)` must return logits in a floating-point tensor; got {got}. "
+            "Return the model's output before softmax or arg max."
+        )
     if logits.dim() != 2 or (rows is not None and logits.shape[0] != rows):
         shape = f"({rows if rows is not None else 'batch'}, vocabulary)"
         rule = f"must return logits of shape {shape} for the tokens it is given"
@@ -70,28 +74,24 @@ def bad_processor(call: str, x: object, shape: torch.Size) -> InputError:
     return fail(call, "processors", f"must return logits of shape {tuple(shape)}", got, "")
 
 
-def bad_logits(call: str, logits: Tensor, tokens: Tensor, open_nodes: Tensor) -> InputError | None:
-    """The sentence for NaN, +inf or nothing to choose at an open node `(batch, m)`; None if all is well."""
-    time = tokens.shape[-1]
-    bad = ((torch.isnan(logits) | (logits == math.inf)).any(-1)) & open_nodes
-    if bool(bad.any()):
+def check_logits(call: str, logits: Tensor, tokens: Tensor, open_nodes: Tensor) -> None:
+    """No NaN, no +inf, and at least one token, at each open node `(batch, m)`."""
+    wrong = torch.isnan(logits) | (logits == math.inf)
+    if bool((bad := wrong.any(-1) & open_nodes).any()):
         row, node = (int(i) for i in bad.nonzero()[0])
-        worst = logits[row, node]
-        token = int((torch.isnan(worst) | (worst == math.inf)).nonzero()[0])
-        return InputError(
-            f"`{call}(step=...)` must not return NaN or +inf; got {worst[token].item()} for token {token} at "
-            f"step {time}, row {row}{_after(tokens[row, node])}. -inf is allowed and means probability 0; "
-            "look for an overflow in the model, or for half precision."
+        token = int(wrong[row, node].nonzero()[0])
+        raise InputError(
+            f"`{call}(step=...)` must not return NaN or +inf; got {logits[row, node, token].item()} for token "
+            f"{token} at step {tokens.shape[-1]}, row {row}{_after(tokens[row, node])}. -inf is allowed and "
+            "means probability 0; look for an overflow in the model, or for half precision."
         )
-    empty = (logits.amax(-1) == -math.inf) & open_nodes
-    if bool(empty.any()):
+    if bool((empty := (logits.amax(-1) == -math.inf) & open_nodes).any()):
         row, node = (int(i) for i in empty.nonzero()[0])
-        return InputError(
-            f"`{call}`: mask, processors or logits of -inf forbid every token at step {time}, row {row}"
-            f"{_after(tokens[row, node])}, so that this sequence can neither go on nor end. Allow the end of "
-            "sequence there, or forbid the way to it."
+        raise InputError(
+            f"`{call}`: mask, processors or logits of -inf forbid every token at step {tokens.shape[-1]}, row "
+            f"{row}{_after(tokens[row, node])}, so that this sequence can neither go on nor end. Allow the end "
+            "of sequence there, or forbid the way to it."
         )
-    return None
 
 
 def _after(tokens: Tensor) -> str:

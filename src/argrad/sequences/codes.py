@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from argrad._checks import can_read
+from argrad._kernels.threads import run_rows
 from argrad.sequences import _refusals as refuse
 from argrad.sequences.decoder import Decoder, Front
+from argrad.sequences.expand import has_kernel
 from argrad.sequences.sample import RepeatedSample
 
 
@@ -57,8 +59,7 @@ def decode(
     length, done = start.length.expand(batch, n), start.finished.expand(batch, n)
     log_prob = torch.zeros_like(codes)
     for time in range(start.tokens.shape[-1], decoder.max_len):
-        _check(decoder.call, front.logits, tokens, done)
-        found = read(front.logits, codes)
+        found = read(decoder.call, front.logits, codes, tokens, done)
         log_prob = log_prob + found.log_p.where(~done, 0.0)
         length = length + ~done
         tokens = torch.cat([tokens, found.tokens.where(~done, decoder.pad)[..., None]], -1)
@@ -80,8 +81,34 @@ def decode(
     )
 
 
-def read(logits: Tensor, codes: Tensor) -> Read:
+def read(call: str, logits: Tensor, codes: Tensor, tokens: Tensor, done: Tensor) -> Read:
     """Read codes `(batch, n)` at one node a row, or at one node each: logits `(batch, 1 or n, vocabulary)`."""
+    m = logits.shape[1]
+    tokens, is_open = tokens[:, :m], ~done[:, :m]
+    if has_kernel(logits):
+        found, bad = _read_kernel(logits, codes, is_open)
+        if bad:
+            refuse.check_logits(call, logits, tokens, is_open)
+        return found
+    if can_read(logits):
+        refuse.check_logits(call, logits, tokens, is_open)
+    return _read_torch(logits, codes)
+
+
+def _read_kernel(logits: Tensor, codes: Tensor, is_open: Tensor) -> tuple[Read, int]:
+    from argrad._kernels.beam import read_codes
+
+    flat = logits.flatten(0, 1).contiguous()
+    places = codes.reshape(len(flat), -1).contiguous()
+    tokens = torch.empty_like(places, dtype=torch.int64)
+    log_p, rest, resolution = (torch.empty_like(places) for _ in range(3))
+    inputs = (flat, is_open.flatten(), places)
+    arrays = (x.numpy() for x in (*inputs, tokens, log_p, rest, resolution))
+    status = run_rows(read_codes, len(flat), flat.numel(), *arrays)
+    return Read(*(x.view(codes.shape) for x in (tokens, log_p, rest, resolution))), status
+
+
+def _read_torch(logits: Tensor, codes: Tensor) -> Read:
     x = logits.double()
     mass = torch.exp(x - x.amax(-1, keepdim=True))
     upper = mass.cumsum(-1)
@@ -95,11 +122,3 @@ def read(logits: Tensor, codes: Tensor) -> Read:
     resolution = (2.0**-52 * total / width).clamp(max=1.0)
     log_p = torch.log(width / total)
     return Read(*(x.reshape(codes.shape) for x in (tokens, log_p, rest, resolution)))
-
-
-def _check(call: str, logits: Tensor, tokens: Tensor, done: Tensor) -> None:
-    if can_read(logits):
-        m = logits.shape[1]
-        error = refuse.bad_logits(call, logits, tokens[:, :m], ~done[:, :m])
-        if error is not None:
-            raise error

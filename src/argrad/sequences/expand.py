@@ -28,7 +28,7 @@ Raced = tuple[Tensor, Tensor, Tensor]
 def by_log_prob(call: str, beam: Beam, logits: Tensor, count: int) -> Children:
     """The most probable children: beam search."""
     if can_read(logits):
-        check_logits(call, beam, logits)
+        refuse.check_logits(call, logits, beam.tokens, beam.is_open)
     log_p, tokens = logits.topk(count, -1)
     log_p = log_p.double() - logsumexp(logits, keepdim=True).double()
     log_p = (beam.log_prob[..., None] + log_p).masked_fill(~beam.is_open[..., None], -math.inf)
@@ -49,8 +49,12 @@ def by_gumbel(key: Key) -> Expand:
 
 def race(call: str, key: Key, beam: Beam, logits: Tensor, count: int) -> Raced:
     """The `count` largest sums of log-probability (given the parent) and Gumbel: tokens, log_p, sums."""
-    fast = logits.is_cpu and logits.dtype in (torch.float32, torch.float64) and not is_transformed()
-    return (_race_kernel if fast else _race_torch)(call, key, beam, logits, count)
+    return (_race_kernel if has_kernel(logits) else _race_torch)(call, key, beam, logits, count)
+
+
+def has_kernel(logits: Tensor) -> bool:
+    """On the CPU; elsewhere plain torch does the same."""
+    return logits.is_cpu and logits.dtype in (torch.float32, torch.float64) and not is_transformed()
 
 
 def _race_kernel(call: str, key: Key, beam: Beam, logits: Tensor, count: int) -> Raced:
@@ -60,21 +64,19 @@ def _race_kernel(call: str, key: Key, beam: Beam, logits: Tensor, count: int) ->
     flat = logits.reshape(-1, n).contiguous()
     noisy = torch.empty(batch * m, count, dtype=torch.float64, device="cpu")
     tokens, log_p = torch.empty_like(noisy, dtype=torch.int64), torch.empty_like(noisy)
-    log_z = torch.zeros(batch * m, dtype=torch.float64, device="cpu")
     nodes = beam.node.reshape(-1).contiguous().numpy().view("uint64")
     inputs = (flat.numpy(), nodes, beam.is_open.reshape(-1).contiguous().numpy())
-    outputs = (noisy.numpy(), tokens.numpy(), log_p.numpy(), log_z.numpy())
+    outputs = (noisy.numpy(), tokens.numpy(), log_p.numpy())
     if run_rows(best_children, batch * m, flat.numel(), *inputs, *outputs, key.array):
-        check_logits(call, beam, logits)
-    log_z = log_z.view(batch, m, 1)
-    tokens, log_p, noisy = (x.view(batch, m, count) for x in (tokens.clamp_(min=0), log_p, noisy))
-    return tokens, log_p - log_z, noisy - log_z
+        refuse.check_logits(call, logits, beam.tokens, beam.is_open)
+    shape = (batch, m, count)
+    return tokens.clamp_(min=0).view(shape), log_p.view(shape), noisy.view(shape)
 
 
 def _race_torch(call: str, key: Key, beam: Beam, logits: Tensor, count: int) -> Raced:
     """The same on other devices: float32 noise finds the tokens, float64 tells their values."""
     if can_read(logits):
-        check_logits(call, beam, logits)
+        refuse.check_logits(call, logits, beam.tokens, beam.is_open)
     x = logits.masked_fill(~beam.is_open[..., None], -math.inf)
     top, tokens = x[..., :0], beam.node.new_empty(*x.shape[:-1], 0)
     for first in range(0, x.shape[-1], CHUNK):
@@ -87,10 +89,3 @@ def _race_torch(call: str, key: Key, beam: Beam, logits: Tensor, count: int) -> 
     log_z = logsumexp(x, keepdim=True).double()
     log_p = x.gather(-1, tokens).double() - log_z.masked_fill(log_z == -math.inf, 0.0)
     return tokens, log_p, log_p + gumbel_at(key, beam.node[..., None], tokens)
-
-
-def check_logits(call: str, beam: Beam, logits: Tensor) -> None:
-    """Raise if an open node has NaN or +inf, or no token at all."""
-    error = refuse.bad_logits(call, logits, beam.tokens, beam.is_open)
-    if error is not None:
-        raise error

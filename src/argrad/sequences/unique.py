@@ -12,9 +12,10 @@ from torch import Tensor
 from argrad._checks import check_count
 from argrad._types import Generator
 from argrad.conditional_gumbel import shift_maximum
+from argrad.sequences import _refusals as refuse
 from argrad.sequences.beam import Beam, Children, root_beam, search
 from argrad.sequences.decoder import Eos, Options, Step, make_decoder
-from argrad.sequences.expand import check_logits, race
+from argrad.sequences.expand import race
 from argrad.sequences.nodes import draw_key, gumbel_at, root_nodes
 from argrad.sequences.sample import SequenceSample
 from argrad.sequences.search import as_sample
@@ -100,7 +101,7 @@ class UniqueSampler:
 
     def _expand(self, call: str, beam: Beam, logits: Tensor, count: int) -> Children:
         """`by_gumbel` on what is left below each child."""
-        check_logits(call, beam, logits)
+        refuse.check_logits(call, logits, beam.tokens, beam.is_open)
         log_p = logits.double().log_softmax(-1)
         left = log_p.clone()
         fanout = (log_p > -math.inf).sum(-1).tolist()
