@@ -1,5 +1,6 @@
 # The public names of argrad: one line each, `name as name`. `__init__.py` reads this file.
 from . import calibration as calibration
+from . import integrations as integrations
 from . import nn as nn
 from . import presets as presets
 from . import random as random
