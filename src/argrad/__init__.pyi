@@ -2,6 +2,7 @@
 from . import calibration as calibration
 from . import integrations as integrations
 from . import nn as nn
+from . import openset as openset
 from . import presets as presets
 from . import random as random
 from . import reparam as reparam
@@ -72,6 +73,7 @@ from .gumbel import TopK as TopK
 from .gumbel import gumbel_max as gumbel_max
 from .gumbel import gumbel_softmax as gumbel_softmax
 from .gumbel import gumbel_topk as gumbel_topk
+from .losses.confidence import ConfidenceLoss as ConfidenceLoss
 from .losses.fenchel_young import FenchelYoung as FenchelYoung
 from .losses.fenchel_young import PerturbedFenchelYoung as PerturbedFenchelYoung
 from .losses.hierarchical_softmax import HierarchicalSoftmax as HierarchicalSoftmax
@@ -89,6 +91,7 @@ from .noise import Noise as Noise
 from .noise import NoNoise as NoNoise
 from .noise import Normal as Normal
 from .noise import SumOfGamma as SumOfGamma
+from .openset.gan import ConfidentGAN as ConfidentGAN
 from .perturbed import Draw as Draw
 from .perturbed import Perturbed as Perturbed
 from .random import CounterRNG as CounterRNG
