@@ -45,7 +45,8 @@ def softmax_entropy(scores: Float[Tensor, "*batch n"]) -> Float[Tensor, "*batch"
         if torch.is_grad_enabled() and scores.requires_grad:
             return _Entropy.apply(scores)[0]  # pyright: ignore[reportOptionalSubscript]
         return _by_kernel(scores)[0]
-    return (logsumexp(scores) - _mean(scores)).clamp(min=0)
+    shifted = scores - scores.detach().amax(-1, keepdim=True)  # else large scores cancel
+    return (logsumexp(shifted) - _mean(shifted)).clamp(min=0)
 
 
 def _mean(scores: Tensor) -> Tensor:
