@@ -65,10 +65,9 @@ class SampledLoss(nn.Module, ABC):
         bound = 1 / math.sqrt(self.in_features)
         self.weight.uniform_(-bound, bound)
         if self.bias is not None:
-            log_q = self.noise.log_prob(torch.arange(self.num_classes, device=self.bias.device))
-            # a class that is never drawn starts at the smallest of the others
-            seen = log_q[log_q > -math.inf]
-            self.bias.copy_(log_q.clamp(min=float(seen.min())) if len(seen) else log_q)
+            log_q = self.noise.log_prob(torch.arange(self.num_classes, device="cpu"))
+            smallest = log_q.masked_fill(log_q == -math.inf, 0.0).min()
+            self.bias.copy_(log_q.clamp(min=float(smallest)))  # also of a class that is never drawn
 
     @abstractmethod
     def _loss(self, scores: Scores, target: Tensor, draw: Negatives, hidden: Tensor) -> Tensor:

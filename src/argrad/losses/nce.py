@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from argrad._checks import fail
 from argrad._errors import InputTypeError
-from argrad._types import Float, Int
+from argrad._types import Float, Generator, Int
 from argrad.class_noise.base import ClassNoise, Negatives
 from argrad.losses._contrast import Scores, data_against_noise
-from argrad.losses._large_softmax import linear_log_prob
+from argrad.losses._large_softmax import linear_log_prob, linear_sample
 from argrad.losses._sampled import SampledLoss
 
 
@@ -131,6 +131,12 @@ class NCE(SampledLoss):
         if self.bias is not None:
             score = score + self.bias[target]
         return score - self._log_z(hidden)
+
+    def sample(
+        self, hidden: Float[Tensor, "*batch d"], *, generator: Generator = None
+    ) -> Int[Tensor, "*batch"]:
+        """One class for each item from the normalised model, without holding all scores."""
+        return linear_sample(hidden, self.weight, self.bias, generator)
 
     @torch.no_grad()
     def partition(self, hidden: Float[Tensor, "*batch d"]) -> PartitionStats:

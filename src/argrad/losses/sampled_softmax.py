@@ -9,10 +9,10 @@ from torch import Tensor
 
 from argrad._errors import InputError
 from argrad._numerics import log1mexp
-from argrad._types import Bool, Float, Int
+from argrad._types import Bool, Float, Generator, Int
 from argrad.class_noise.base import ClassNoise, Negatives
 from argrad.losses._contrast import Scores, ranking
-from argrad.losses._large_softmax import linear_log_prob
+from argrad.losses._large_softmax import linear_log_prob, linear_sample
 from argrad.losses._sampled import SampledLoss
 
 
@@ -101,6 +101,12 @@ class SampledSoftmax(SampledLoss):
         r"""$\log \mathrm{softmax}(s)_y$ over all classes, without holding all scores."""
         self._check("SampledSoftmax.log_prob", hidden, target)
         return linear_log_prob(hidden, self.weight, self.bias, target)
+
+    def sample(
+        self, hidden: Float[Tensor, "*batch d"], *, generator: Generator = None
+    ) -> Int[Tensor, "*batch"]:
+        """One class for each item from the normalised model, without holding all scores."""
+        return linear_sample(hidden, self.weight, self.bias, generator)
 
     def extra_repr(self) -> str:
         """Settings that are not submodules."""
