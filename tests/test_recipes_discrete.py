@@ -1,0 +1,168 @@
+"""The tables of Jang et al. and of the ReinMax paper: models against enumeration, smoke runs, columns."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import argrad as ag
+from argrad.recipes import columns, find, reinmax_vae, sbn, vae
+from argrad.recipes.bench.reproduce import reproduce
+from argrad.recipes.columns import WAYS, Layer
+
+G = torch.Generator
+
+
+def all_codes(layer: Layer) -> Tensor:
+    """Every flat sample of a layer, shape `(codes, size)`."""
+    if layer.classes == 2:
+        return torch.tensor(list(itertools.product((0.0, 1.0), repeat=layer.variables)))
+    rows = itertools.product(torch.eye(layer.classes), repeat=layer.variables)
+    return torch.stack([torch.cat(row) for row in rows])
+
+
+def log_probs(layer: Layer, scores: Tensor, codes: Tensor) -> Tensor:
+    """By the definition of independent variables, shape `(codes, batch)`."""
+    if layer.classes == 2:
+        p = scores.sigmoid()
+        return (codes[:, None] * p.log() + (1 - codes[:, None]) * (1 - p).log()).sum(-1)
+    log_p = scores.unflatten(-1, (layer.variables, layer.classes)).log_softmax(-1).flatten(-2)
+    return codes @ log_p.mT
+
+
+LAYERS = [Layer(3, 2), Layer(2, 3)]
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_kl_is_exact(layer: Layer) -> None:
+    scores = torch.randn(4, layer.size, generator=G().manual_seed(0))
+    codes = all_codes(layer)
+    log_q = log_probs(layer, scores, codes)
+    exact = (log_q.exp() * (log_q + layer.variables * math.log(layer.classes))).sum(0)
+    torch.testing.assert_close(layer.kl_to_uniform(scores), exact, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_vae_bound_estimates_what_it_says(layer: Layer) -> None:
+    """Its first part is the ELBO; its second is the log-likelihood once all codes are in many samples."""
+    torch.manual_seed(0)
+    model = vae.Vae(layer, 6, None, torch.full((6,), 0.4))
+    x = (torch.rand(2, 6, generator=G().manual_seed(1)) > 0.5).float()
+    with torch.no_grad():
+        codes = all_codes(layer)
+        log_q = log_probs(layer, model.encode(x), codes)
+        joint = -model.cost(codes[:, None].expand(-1, len(x), -1), x) - layer.variables * math.log(
+            layer.classes
+        )
+        elbo = (log_q.exp() * (joint - log_q)).sum(0)
+        evidence = joint.logsumexp(0)
+    ours, multi = vae.bound(model, x, 40_000, G().manual_seed(2))
+    torch.testing.assert_close(
+        ours, elbo, rtol=0, atol=0.02
+    )  # 40000 draws, deviation below 0.6: 5 sigma
+    torch.testing.assert_close(multi, evidence, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_the_sbn_bound_is_the_likelihood_for_many_samples(layer: Layer) -> None:
+    torch.manual_seed(0)
+    model = sbn.Sbn(layer, torch.full((8,), 0.4))
+    pixels = (torch.rand(2, 8, generator=G().manual_seed(1)) > 0.5).float()
+    with torch.no_grad():
+        x, y = pixels.chunk(2, -1)
+        codes = all_codes(layer)
+        first = log_probs(layer, model.scores(x), codes)  # (codes, batch)
+        second = log_probs(layer, model.second(codes), codes)  # (codes of h2, codes of h1)
+        cost = model.cost(codes[:, None].expand(-1, len(y), -1), y)  # (codes of h2, batch)
+        exact = (first[:, None] + second.mT[..., None] - cost).logsumexp((0, 1))
+    ours = sbn.bound(model, pixels, 40_000, G().manual_seed(2))
+    torch.testing.assert_close(ours, exact, rtol=0, atol=0.02)
+
+
+def test_nested_estimators_give_the_gradient_of_the_sbn() -> None:
+    """Exact inside exact is the gradient of the enumerated bound; leave-one-out twice agrees with it on average."""
+    layer = Layer(2, 3)
+    torch.manual_seed(0)
+    model = sbn.Sbn(layer, torch.full((8,), 0.4))
+    x, y = (torch.rand(2, 8, generator=G().manual_seed(1)) > 0.5).float().chunk(2, -1)
+
+    def gradient(estimator: ag.Estimator, repeats: int) -> Tensor:
+        way = columns.Way(lambda step: estimator)
+        model.zero_grad()
+        many = (x.repeat(repeats, 1), y.repeat(repeats, 1))
+        sbn.expected_cost(model, (way, way), *many, 0, G().manual_seed(3)).mean().backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    codes = all_codes(layer)
+    first = log_probs(layer, model.scores(x), codes).exp()
+    second = log_probs(layer, model.second(codes), codes).exp()
+    bound = torch.einsum(
+        "ab,ca,cb->b", first, second, model.cost(codes[:, None].expand(-1, len(y), -1), y)
+    ).mean()
+    model.zero_grad()
+    bound.backward()
+    exact = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    torch.testing.assert_close(gradient(ag.Exact(), 1), exact, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(gradient(ag.LeaveOneOut(4), 20_000), exact, rtol=0, atol=0.01)
+
+
+def test_the_exact_column_is_the_exact_estimator() -> None:
+    layer = Layer(2, 3)
+    torch.manual_seed(0)
+    model = reinmax_vae.Vae(layer, 6, (5,))
+    x = torch.rand(4, 6, generator=G().manual_seed(1))
+    scores = model.encoder(x)
+    ours = model.exact_cost(scores, x)
+    theirs = ag.Exact()(lambda z: partial(model.cost, x=x)(layer.flat(z)), layer.law(scores))
+    torch.testing.assert_close(ours, theirs)
+    gradients = [
+        torch.autograd.grad(value.sum(), [*model.parameters()], retain_graph=True)
+        for value in (ours, theirs)
+    ]
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_every_column_trains_a_small_layer(name: str) -> None:
+    """One step of each gives finite gradients for encoder and decoder."""
+    layer = Layer(4, 2) if name in columns.BITS_ONLY else Layer(3, 4)
+    torch.manual_seed(0)
+    model = vae.Vae(layer, 6, None, torch.full((6,), 0.4))
+    x = (torch.rand(5, 6, generator=G().manual_seed(1)) > 0.5).float()
+    cost = WAYS[name](layer, 100).expected(partial(model.cost, x=x), layer, model.encode(x), 7, G())
+    assert cost.shape == (5,)
+    cost.mean().backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+
+
+def test_unknown_columns_and_sizes_are_named() -> None:
+    with pytest.raises(ag.InputError, match="there is no column 'GS'; there are SF, DARN"):
+        vae.cells(replace(vae.Config(), columns=("GS",)))
+    with pytest.raises(ag.InputError, match="there is no size '9x9'; there are 8x4"):
+        reinmax_vae.cells(replace(reinmax_vae.Config(), sizes=("9x9",)))
+    with pytest.raises(ag.InputError, match="there is no column 'x'; there are ST,"):
+        reinmax_vae.cells(replace(reinmax_vae.Config(), columns=("x",)))
+
+
+def test_arm_is_left_out_where_it_is_not_defined() -> None:
+    names = {(c.row, c.column) for c in vae.cells(vae.Config())}
+    assert ("bernoulli", "ARM") in names and ("categorical", "ARM") not in names
+
+
+@pytest.mark.parametrize("name", ["vae", "sbn", "reinmax-vae"])
+def test_smoke(name: str, tmp_path: Path) -> None:
+    recipe = find(name)
+    summary = reproduce(recipe, recipe.smoke, preset="smoke", out=tmp_path, quiet=True)
+    assert summary.passed, [(c.cell.name, c.mean()) for c in summary.cells if not c.in_band]
+    written = json.loads((tmp_path / name / "results.json").read_text())
+    assert len(written["cells"]) == len(recipe.cells(recipe.smoke))
+    assert "<html" in (tmp_path / name / "report.html").read_text()
