@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from benchmarks.line import Line
-from benchmarks.lines import estimators, gumbel, imports, structures
+from benchmarks.lines import estimators, gumbel, imports, recipes, structures
 
 TOPICS: dict[str, tuple[Line, ...]] = {
     "estimators": estimators.LINES,
     "gumbel": gumbel.LINES,
     "imports": imports.LINES,
+    "recipes": recipes.LINES,
     "structures": structures.LINES,
 }

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from argrad.recipes.bench import Cell, Claim, Recipe, Run, Summary, option
-from argrad.recipes.columns import PUBLISHED, WAYS, Layer, columns
+from argrad.recipes.columns import PUBLISHED, WAYS, Layer, Way, columns
 from argrad.recipes.data import Images, load
 from argrad.recipes.training import Decay, Shuffled
 
@@ -82,6 +82,13 @@ class Vae(nn.Module):
         return binary_cross_entropy_with_logits(pixels, x.expand_as(pixels), reduction="none").sum(-1)
 
 
+def negative_elbo(model: Vae, way: Way, x: Tensor, step: int, noise: torch.Generator) -> Tensor:
+    """The training loss: an estimate of -ELBO, mean over the images."""
+    scores = model.encode(x)
+    cost = way.expected(partial(model.cost, x=x), model.layer, scores, step, noise)
+    return (cost + model.layer.kl_to_uniform(scores)).mean()
+
+
 def layer_of(config: Config, row: str) -> Layer:
     """The latent variables of a row."""
     if row == "bernoulli":
@@ -119,10 +126,7 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
         "noise": noise,
     }
     for step in run.steps(config.steps, **state):
-        x = images.as_floats(batches.next())
-        scores = model.encode(x)
-        cost = way.expected(partial(model.cost, x=x), layer, scores, step, noise)
-        loss = (cost + layer.kl_to_uniform(scores)).mean()
+        loss = negative_elbo(model, way, images.as_floats(batches.next()), step, noise)
         optimizer.zero_grad()
         loss.backward()
         decay.step(step)
