@@ -146,12 +146,8 @@ def test_relaxation_gradients_agree(case, regularizer):
 
     assert torch.autograd.gradcheck(solve, (scores,), atol=1e-5)
     weights = make_scores(case, 2, seed=4)
-    rules = [ag.Implicit(), ag.FiniteDifference(1e-6)]  # a larger step crosses a kink of sparsemax here
-    if structure._relaxations(1.0)[type(regularizer)](regularizer)[1] is not None:
-        rules.append(ag.Unrolled())
-    else:
-        with pytest.raises(ag.UnsupportedError, match="no steps to unroll"):
-            solve(scores, ag.Unrolled())
+    # a larger step crosses a kink of sparsemax here
+    rules = [ag.Implicit(), ag.FiniteDifference(1e-6), ag.Unrolled()]
     exact, *others = (
         torch.autograd.grad((solve(scores, rule) * weights).sum(), scores)[0] for rule in rules
     )
@@ -162,16 +158,27 @@ def test_relaxation_gradients_agree(case, regularizer):
         )
 
 
+def test_a_solver_without_steps_is_not_unrolled():
+    class Opaque(ag.Permutation):
+        def _relaxations(self, tau):
+            return {ag.Entropy: lambda _: (lambda scores: scores, None)}
+
+    with pytest.raises(ag.UnsupportedError, match="no steps to unroll"):
+        Opaque().relax(torch.zeros(2, 2), backward=ag.Unrolled())
+
+
 @RELAXED
-def test_masked_relaxation_is_removal(case, regularizer):
+@pytest.mark.parametrize("backward", [ag.Implicit(), ag.Unrolled()], ids=["implicit", "unrolled"])
+def test_masked_relaxation_is_removal(case, regularizer, backward):
     scores = make_scores(case, 3)
     mask = case.mask
-    soft = case.structure.relax(scores, 0.7, regularizer=regularizer, mask=mask)
-    assert bool((soft[..., ~mask] == 0).all())
+
+    def solve(x: Tensor) -> Tensor:
+        return case.structure.relax(x, 0.7, regularizer=regularizer, backward=backward, mask=mask)
+
+    assert bool((solve(scores)[..., ~mask] == 0).all())
     x = scores.clone().requires_grad_()
-    (grad,) = torch.autograd.grad(
-        (case.structure.relax(x, 0.7, regularizer=regularizer, mask=mask) ** 2).sum(), x
-    )
+    (grad,) = torch.autograd.grad((solve(x) ** 2).sum(), x)
     assert bool((grad[..., ~mask] == 0).all())
     assert bool(torch.isfinite(grad).all())
 

@@ -12,6 +12,8 @@ import math
 import torch
 from torch import Tensor
 
+from argrad._numerics import logsumexp
+
 START, GROWTH, ROUGH, SLOPE, TRIES, SUPPORT = 10.0, 4.0, 0.1, 0.2, 20, 1e-12  # as in the kernel
 
 
@@ -78,9 +80,9 @@ def _threshold(v: Tensor, total: Tensor) -> Tensor:
     return ((ordered.cumsum(-1) - total[..., None]) / size).amax(-1)
 
 
-def _level(v: Tensor, total: Tensor, at_most: bool, euclidean: bool) -> Tensor:
-    """The multiplier that gives exp(v - t), or (v - t)_+, the sum `total`."""
-    t = _threshold(v, total) if euclidean else v.logsumexp(-1) - total.log()
+def level(v: Tensor, total: Tensor, at_most: bool, euclidean: bool) -> Tensor:
+    """The multiplier that gives exp(v - t), or (v - t)_+, the sum `total`; differentiable."""
+    t = _threshold(v, total) if euclidean else logsumexp(v) - total.log()
     t = t.clamp_min(0.0) if at_most else t
     return t.masked_fill((total == 0) | (v == -math.inf).all(-1), 0.0)
 
@@ -90,7 +92,7 @@ def _rows(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """P, Q, alpha and the columns' excess, given beta."""
     v = w * scale[:, None, None] - beta[:, None, :]
-    alpha = _level(v, r, flags[0], flags[2])
+    alpha = level(v, r, flags[0], flags[2])
     x = v - alpha[:, :, None]
     P = x.clamp_min(0.0) if flags[2] else x.exp()
     Q = (P > 0).to(P.dtype) if flags[2] else P
@@ -102,7 +104,7 @@ def _columns(
 ) -> Tensor:
     """beta, given alpha: one alternating update."""
     v = (w * scale[:, None, None] - alpha[:, :, None]).mT
-    return torch.where((c == 0) | (g + c <= 0), beta, _level(v, c, flags[1], flags[2]))
+    return torch.where((c == 0) | (g + c <= 0), beta, level(v, c, flags[1], flags[2]))
 
 
 def _residual(g: Tensor, beta: Tensor, at_most: bool) -> Tensor:

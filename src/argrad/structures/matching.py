@@ -2,6 +2,7 @@ r"""Pairs between two sets."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from argrad._types import Shape, Tau
 from argrad.regularizers import Entropy, Euclidean, Regularizer
+from argrad.solvers.alternating import matching_unrolled
 from argrad.solvers.assignment import assignment
 from argrad.solvers.matching import entropic_matching, euclidean_matching
 from argrad.structures.base import Relaxations, Solvers, Structure, divided, is_binary
@@ -76,7 +78,9 @@ class Matching(Structure):
         return torch.stack(found)
 
     def _relaxations(self, tau: Tau) -> Relaxations:
-        def of(solve: Callable[..., Tensor]) -> Callable[..., Solvers]:
-            return lambda _: (divided(lambda x: solve(x, partial=self.partial), tau), None)
+        def of(solve: Callable[..., Tensor], euclidean: bool) -> Callable[..., Solvers]:
+            exact = functools.partial(solve, partial=self.partial)
+            steps = functools.partial(matching_unrolled, partial=self.partial, euclidean=euclidean)
+            return lambda _: (divided(exact, tau), divided(steps, tau))
 
-        return {Entropy: of(entropic_matching), Euclidean: of(euclidean_matching)}
+        return {Entropy: of(entropic_matching, False), Euclidean: of(euclidean_matching, True)}

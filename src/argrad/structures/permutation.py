@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from argrad._checks import check_square_event
 from argrad._types import Shape, Tau
 from argrad.regularizers import Entropy, Euclidean, Regularizer
+from argrad.solvers.alternating import matching_unrolled
 from argrad.solvers.assignment import assignment
 from argrad.solvers.birkhoff import birkhoff_projection
 from argrad.solvers.sinkhorn import sinkhorn, sinkhorn_unrolled
@@ -80,5 +82,8 @@ class Permutation(Structure):
     def _relaxations(self, tau: Tau) -> Relaxations:
         return {
             Entropy: lambda _: (divided(sinkhorn, tau), divided(sinkhorn_unrolled, tau)),
-            Euclidean: lambda _: (divided(birkhoff_projection, tau), None),
+            Euclidean: lambda _: (
+                divided(birkhoff_projection, tau),
+                divided(partial(matching_unrolled, euclidean=True), tau),
+            ),
         }
