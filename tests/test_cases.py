@@ -38,8 +38,8 @@ LAYERS = {
     },  # OneHot draws with gumbel_max
     2: {"structures"},
     3: {"conditional_gumbel", "relaxed", "structured", "perturbed", "gibbs", "traces", "schedules"}
-    | {"sequences"},
-    4: {"estimators", "losses", "calibration", "reparam"},
+    | {"sequences", "streams"},
+    4: {"estimators", "losses", "calibration", "openset", "reparam"},
     5: {"nn", "presets", "diagnose", "_diagnose", "monitor", "cite", "testing", "plot"}
     | {"integrations", "_catalogue"},
     6: {

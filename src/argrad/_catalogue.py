@@ -35,6 +35,8 @@ _TITLES = {
     "random": "Random numbers",
     "nn": "Layers (nn)",
     "cite": "Citations",
+    "openset": "Open sets",
+    "reparam": "Reparameterisations",
 }
 # First those a newcomer looks for; kinds that are not named here follow in alphabetical order.
 _ORDER = ("gumbel", "distributions", "structures", "estimators", "noise", "regularizers", "backward")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 from argrad._errors import ArgradError
@@ -68,4 +70,78 @@ def temperature_strip(
     for draw in range(1, draws):
         ax.axvline(draw * logits.numel() - 0.5, color="white", linewidth=2)
     ax.spines[:].set_visible(False)
+    return ax
+
+
+def reliability(
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    bins: int = 15,
+    title: str = "",
+    ax: Any = None,
+) -> Any:
+    """A reliability diagram: accuracy by confidence, its gap to the diagonal, and how many predictions are where.
+
+    Args:
+        logits: `(n, classes)`.
+        labels: `(n)`.
+        bins: of equal width.
+        title: what is shown.
+        ax: matplotlib axes to draw on.
+    """
+    from argrad.calibration import ece
+    from argrad.calibration import reliability as binned
+
+    ax = _axes(ax, 4.2, 4.2)
+    table = binned(logits, labels, bins=bins)
+    left, width = table.edges[:-1].numpy(), 1 / bins
+    accuracy, confidence = (x.nan_to_num(0.0).numpy() for x in (table.accuracy, table.confidence))
+    share = (table.count / table.count.sum()).numpy()
+    shown = share > 0
+    over = confidence > accuracy
+    options: dict[str, Any] = {"width": width, "align": "edge", "edgecolor": "white", "linewidth": 0.8}
+    lower = np.minimum(accuracy, confidence)
+    ax.bar(left, lower, color=COLORS[0], zorder=2, **options)
+    for which, color, label in (
+        (shown & over, COLORS[1], "too sure: confidence above accuracy"),
+        (shown & ~over, COLORS[2], "not sure enough: accuracy above"),
+    ):
+        if which.any():
+            gap = np.abs(confidence - accuracy)[which]
+            ax.bar(left[which], gap, bottom=lower[which], color=color, label=label, zorder=2, **options)
+    ax.bar(left, -0.16 * share / share.max(), color="#888888", zorder=2, **options)
+    ax.axhline(0, color="#444444", linewidth=0.8, zorder=4)
+    ax.plot([0, 1], [0, 1], color="#444444", linewidth=1, linestyle=(0, (4, 3)), zorder=4)
+    ax.set(
+        xlim=(0, 1), ylim=(-0.18, 1), xlabel="confidence", ylabel="accuracy, and share of predictions"
+    )
+    ax.set_yticks([0, 0.25, 0.5, 0.75, 1])
+    ax.legend(loc="upper left", fontsize=7, framealpha=0.8, edgecolor="none")
+    error = f"ECE {100 * ece(logits, labels, bins=bins).item():.1f} %"
+    ax.set_title(f"{title}: {error}" if title else error, fontsize=10)
+    return ax
+
+
+def surface(
+    score: Callable[[torch.Tensor], torch.Tensor],
+    extent: float,
+    points: torch.Tensor | None = None,
+    *,
+    title: str = "",
+    resolution: int = 120,
+    ax: Any = None,
+) -> Any:
+    """A score of the plane, from -extent to extent: light where it is low, dark where it is high; dots are `points`."""
+    ax = _axes(ax, 3.4, 3.4)
+    line = torch.linspace(-extent, extent, resolution)
+    grid = torch.cartesian_prod(line, line)
+    with torch.no_grad():
+        values = score(grid).reshape(resolution, resolution).mT  # first coordinate to the right
+    box = (-extent, extent, -extent, extent)
+    ax.imshow(values.numpy(), origin="lower", extent=box, cmap="Blues", interpolation="bilinear")
+    if points is not None:
+        ax.scatter(*points.T.numpy(), s=3, color=COLORS[1], linewidths=0, alpha=0.7)
+    ax.set(xticks=[-extent, 0, extent], yticks=[-extent, 0, extent])
+    ax.set_title(title, fontsize=9)
     return ax
