@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.line import Line
-from benchmarks.lines import estimators, gumbel, imports, recipes, structures
+from benchmarks.lines import estimators, gumbel, imports, recipes, structures, toolbox
 
 TOPICS: dict[str, tuple[Line, ...]] = {
     "estimators": estimators.LINES,
@@ -11,4 +11,5 @@ TOPICS: dict[str, tuple[Line, ...]] = {
     "imports": imports.LINES,
     "recipes": recipes.LINES,
     "structures": structures.LINES,
+    "toolbox": toolbox.LINES,
 }
