@@ -31,6 +31,9 @@ class Tabular:
         table = scale * torch.randn(nodes, vocabulary, generator=g, dtype=dtype)
         return cls(table, max_len, vocabulary - 1)
 
+    def __repr__(self) -> str:
+        return f"{len(self.leaves)} sequences"
+
     @property
     def vocabulary(self) -> int:
         return self.table.shape[1]

@@ -34,15 +34,15 @@ def check_options(call: str, options: Mapping[str, object], known: tuple[str, ..
             raise InputTypeError(f"`{call}` has no option `{name}`; it has {', '.join(known)}.")
 
 
-def check_prefix(call: str, prefix: object) -> Tensor | None:
-    """Integer tokens `(batch, p)`, or nothing."""
-    if prefix is None:
+def check_tokens(call: str, name: str, value: object, dims: int) -> Tensor | None:
+    """Integers `(batch,)`, `(batch, p)` or `(batch, k, length)`, or nothing."""
+    if value is None:
         return None
-    if not isinstance(prefix, Tensor) or prefix.is_floating_point() or prefix.dim() != 2:
-        got = f"shape {tuple(prefix.shape)}" if isinstance(prefix, Tensor) else type(prefix).__name__
-        rule = "must be an integer tensor of shape (batch, p)"
-        raise fail(call, "prefix", rule, got, "All rows start with the same number of tokens.")
-    return prefix.long()
+    if not isinstance(value, Tensor) or value.is_floating_point() or value.dim() != dims:
+        got = f"{value.dtype}, shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        shape = {1: "(batch,)", 2: "(batch, length)", 3: "(batch, k, length)"}[dims]
+        raise fail(call, name, f"must be an integer tensor of shape {shape}", got, "")
+    return value.long()
 
 
 def check_answer(call: str, answer: object, rows: int | None) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from argrad._checks import check_count, fail
 from argrad._types import Float, Generator, Int
+from argrad.sequences import _refusals as refuse
 from argrad.sequences.codes import Start, decode, root_start
 from argrad.sequences.decoder import Eos, Options, Step, make_decoder
 from argrad.sequences.nodes import Key, child_nodes, draw_key, root_nodes, uniform_at
@@ -57,7 +58,7 @@ def ancestral_sample(
     n = check_count(call, "n", n, 1, None, "It is the number of sequences a row.")
     key = draw_key(call, generator)
     front = decoder.start()
-    name = _names(key, front.logits, n, 0)
+    name = _names(key, decoder.row_numbers(front), n, 0)
     fresh = lambda time: uniform_at(key, name, torch.full_like(name, time))  # noqa: E731
     return decode(
         decoder, front, root_start(front), fresh(0), lambda _, time: fresh(time), independent=True
@@ -114,10 +115,10 @@ def rollout(
     call = "rollout"
     decoder = make_decoder(call, step, state, eos, max_len, **options)
     n = check_count(call, "n", n, 1, None, "It is the number of completions.")
-    if not isinstance(tokens, Tensor) or tokens.dim() != 2 or not 1 <= tokens.shape[1] <= max_len:
-        rule = f"must have shape (batch, length) with a length from 1 to `max_len` = {max_len}"
-        got = f"shape {tuple(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise fail(call, "tokens", rule, got, "Roll out one sequence a row.")
+    refuse.check_tokens(call, "tokens", tokens, 2)
+    if not 1 <= tokens.shape[1] <= max_len:
+        rule = f"must have from 1 to `max_len` = {max_len} columns"
+        raise fail(call, "tokens", rule, f"shape {tuple(tokens.shape)}", "")
     key = draw_key(call, generator)
     front = decoder.start()
     zero = torch.zeros_like(tokens[:, :1])
@@ -128,7 +129,7 @@ def rollout(
         node = Start(so_far, node.length + ~ended, ended | decoder.ends(so_far))
         if time + 1 < max_len:
             front = decoder.next(front, zero, so_far)
-        name = _names(key, front.logits, n, time + 1)
+        name = _names(key, decoder.row_numbers(front), n, time + 1)
         fresh = lambda t, name=name: uniform_at(key, name, torch.full_like(name, t))  # noqa: E731
         done = decode(
             decoder, front, node, fresh(time), lambda _, t, fresh=fresh: fresh(t), independent=True
@@ -137,10 +138,9 @@ def rollout(
     return torch.stack(values, -1)
 
 
-def _names(key: Key, logits: Tensor, n: int, tree: int) -> Tensor:
+def _names(key: Key, rows: Tensor, n: int, tree: int) -> Tensor:
     """A name for each of n samples of a row, `(batch, n)`."""
-    roots = root_nodes(key, logits.shape[0], logits.device, tree)
-    return child_nodes(roots, torch.arange(n, device=logits.device))
+    return child_nodes(root_nodes(key, rows, tree), torch.arange(n, device=rows.device))
 
 
 def _mean_reward(

@@ -64,7 +64,7 @@ def arithmetic_sample(
     n = check_count(call, "n", n, 1, None, "It is the number of sequences a row.")
     key = draw_key(call, generator)
     front = decoder.start()
-    root = root_nodes(key, front.logits.shape[0], front.logits.device)
+    root = root_nodes(key, decoder.row_numbers(front))
     number = torch.arange(n, device=root.device)
     names = child_nodes(root, number)  # (batch, n)
     codes = (number / n + uniform_at(key, root, torch.full_like(root, -1))) % 1.0

@@ -102,7 +102,7 @@ def _descend(decoder: Decoder, beam: Beam, children: Children, k: int) -> tuple[
     values = children.perturbed.clone()
     # a complete sequence is its own only child
     values[..., 0] = torch.where(beam.finished, beam.perturbed, values[..., 0])
-    count, most = values.shape[-1], values[0].numel()
+    count, most = values.shape[-1], values.shape[1] * values.shape[2]
     values = torch.nn.functional.pad(values.flatten(1), (0, max(k + 1 - most, 0)), value=-math.inf)
     perturbed, place = values.topk(k + 1, -1)
     kappa = torch.maximum(beam.kappa, perturbed[:, k])

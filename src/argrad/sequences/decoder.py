@@ -41,6 +41,8 @@ class Options(TypedDict, total=False):
         stop: `(tokens (n, t)) -> bool (n,)`, a further reason for a sequence to be complete, next to
             `eos`; `tokens` does not hold the prefix.
         prefix: tokens `(batch, p)` that each row starts with; probabilities are conditional on them.
+        rows: the number of each row, `(batch,)` integers, to which its noise belongs: a row that keeps
+            its number keeps its sample, wherever it stands; default 0, 1, 2, ...
         pad: what stands behind the end of a sequence; default the first `eos`, else 0.
         reorder: `(state, index) -> state`, the state of rows `index`; default: `index_select(0, index)` on
             each tensor of the state, in whatever tuples, lists and dictionaries they stand.
@@ -53,6 +55,7 @@ class Options(TypedDict, total=False):
     processors: Sequence[Processor]
     stop: Callable[[Tensor], Tensor] | None
     prefix: Tensor | None
+    rows: Tensor | None
     pad: int | None
     reorder: Callable[[Any, Tensor], Any]
 
@@ -79,6 +82,7 @@ class Decoder:
     processors: tuple[Processor, ...]
     stop: Callable[[Tensor], Tensor] | None
     prefix: Tensor | None
+    rows: Tensor | None
     pad: int
     reorder: Callable[[Any, Tensor], Any]
     batch_size: int | None
@@ -112,6 +116,11 @@ class Decoder:
             return done
         return done | self.stop(tokens.flatten(0, 1)).view(done.shape).bool()
 
+    def row_numbers(self, front: Front) -> Tensor:
+        """The number of each row, `(batch,)`."""
+        batch, device = front.logits.shape[0], front.logits.device
+        return torch.arange(batch, device=device) if self.rows is None else self.rows.to(device)
+
     def _step(self, tokens: Tensor | None, state: Any, rows: int | None) -> tuple[Tensor, Any]:
         answer = self.step(tokens, state)
         refuse.check_answer(self.call, answer, rows)
@@ -120,7 +129,7 @@ class Decoder:
     def _front(self, logits: Tensor, state: Any, tokens: Tensor) -> Front:
         """Temperature, mask, shortest length, processors, in this order."""
         batch, m, length = tokens.shape
-        x = widen(logits).view(batch, m, -1)
+        x = widen(logits).view(batch, m, logits.shape[-1])
         if length == 0:
             self._check_vocabulary(batch, x.shape[-1])
         if self.tau != 1.0:
@@ -153,9 +162,10 @@ class Decoder:
             )
         if self.mask is not None:
             check_mask(self.call, self.mask, torch.Size([batch, size]))
-        if self.prefix is not None and len(self.prefix) != batch:
-            rule = f"must have a row for each of the {batch} rows"
-            raise fail(self.call, "prefix", rule, f"shape {tuple(self.prefix.shape)}", "")
+        for name, value in (("prefix", self.prefix), ("rows", self.rows)):
+            if value is not None and len(value) != batch:
+                rule = f"must have an entry for each of the {batch} rows"
+                raise fail(self.call, name, rule, f"shape {tuple(value.shape)}", "")
 
 
 def make_decoder(
@@ -186,7 +196,8 @@ def make_decoder(
         mask=options.get("mask"),
         processors=(processors,) if callable(processors) else tuple(processors),
         stop=options.get("stop"),
-        prefix=refuse.check_prefix(call, options.get("prefix")),
+        prefix=refuse.check_tokens(call, "prefix", options.get("prefix"), 2),
+        rows=refuse.check_tokens(call, "rows", options.get("rows"), 1),
         pad=int(pad) if pad is not None else ends[0] if ends else 0,
         reorder=options.get("reorder", select_rows),
         batch_size=options.get("batch_size"),

@@ -38,9 +38,9 @@ def draw_key(call: str, generator: Generator) -> Key:
     return Key(random.draw_key(generator), 0)
 
 
-def root_nodes(key: Key, rows: int, device: torch.device, tree: int = 0) -> Tensor:
-    """Names of the roots `(rows, 1)`; another `tree` has other noise."""
-    row = torch.arange(key.row, key.row + rows, device=device)[:, None]
+def root_nodes(key: Key, rows: Tensor, tree: int = 0) -> Tensor:
+    """Names `(batch, 1)` of the roots of rows with these numbers; another `tree` has other noise."""
+    row = (rows + key.row)[:, None]
     return child_nodes(_splitmix(_times(row, _GOLDEN)), torch.full_like(row, tree))
 
 

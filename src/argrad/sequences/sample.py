@@ -160,7 +160,8 @@ class SequenceSample(Sequences):
     def _advantages(
         self, values: Tensor, kind: Kind, baseline: bool, generator: Generator
     ) -> Advantages:
-        if not baseline or kind == "sum_and_sample":
+        alone = values.shape[-1] == 1  # nobody else to make a baseline of
+        if not baseline or alone or kind == "sum_and_sample":
             return Advantages(self.weights(kind, generator=generator), values)
         if kind == "unordered":
             return w.unordered_advantages(self.log_prob, self.valid, values)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from argrad._checks import fail
 from argrad._types import Float, Int
+from argrad.sequences import _refusals as refuse
 from argrad.sequences.decoder import Eos, Options, Step, make_decoder
 
 
@@ -56,9 +57,7 @@ def sequence_log_prob(
         torch.Size([4, 3])
     """
     call = "sequence_log_prob"
-    if not isinstance(tokens, Tensor) or tokens.dim() != 3 or tokens.is_floating_point():
-        got = f"shape {tuple(tokens.shape)}" if isinstance(tokens, Tensor) else type(tokens).__name__
-        raise fail(call, "tokens", "must be integers of shape (batch, k, length)", got, "")
+    refuse.check_tokens(call, "tokens", tokens, 3)
     if length.shape != tokens.shape[:2]:
         rule = f"must have the tokens' shape without the last dimension, {tuple(tokens.shape[:2])}"
         raise fail(call, "length", rule, f"shape {tuple(length.shape)}", "One number a sequence.")

@@ -52,7 +52,7 @@ def stochastic_beam_search(
         max_len: the largest number of tokens; a sequence that is cut there is a leaf like any other.
         generator: `torch.Generator`, `CounterRNG`, or None for torch's global generator.
         options: see `sequences.decoder.Options`: `batch_size`, `min_len`, `tau`, `mask`, `processors`,
-            `stop`, `prefix`, `pad`, `reorder`.
+            `stop`, `prefix`, `rows`, `pad`, `reorder`.
 
     Returns:
         A `SequenceSample`: tokens, length, log_prob, perturbed, kappa, finished, valid; with weights,
@@ -80,8 +80,7 @@ def stochastic_beam_search(
     k = check_count(call, "k", k, 1, None, "It is the number of sequences a row.")
     key = draw_key(call, generator)
     front = decoder.start()
-    rows, device = front.logits.shape[0], front.logits.device
-    node = root_nodes(key, rows, device)
+    node = root_nodes(key, decoder.row_numbers(front))
     # the largest of all perturbed log-probabilities, drawn: with 0 in its place every kappa would be off
     top = gumbel_at(key, node, torch.full_like(node, -1))
     beam = search(decoder, front, root_beam(node, torch.zeros_like(top), top), k, by_gumbel(key))

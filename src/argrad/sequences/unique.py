@@ -75,15 +75,14 @@ class UniqueSampler:
         """k further sequences a row; where fewer are left, `valid` says so."""
         k = check_count("UniqueSampler.draw", "k", k, 1, None, "It is the number of sequences a row.")
         front = self._decoder.start()
-        batch, device = front.logits.shape[0], front.logits.device
-        node = root_nodes(self._key, batch, device, tree=len(self._drawn))
+        node = root_nodes(self._key, self._decoder.row_numbers(front), tree=len(self._drawn))
         if self._drawn:
             top = self._drawn[-1].kappa[:, None]
         else:
-            self._tries = [Trie() for _ in range(batch)]
+            self._tries = [Trie() for _ in range(len(node))]
             top = gumbel_at(self._key, node, torch.full_like(node, -1))
         left = [trie.log_left for trie in self._tries]
-        mass = torch.tensor(left, dtype=torch.float64, device=device)[:, None]
+        mass = torch.tensor(left, dtype=torch.float64, device=node.device)[:, None]
         beam = search(self._decoder, front, root_beam(node, mass, top), k, self._expand)
         self._remember(beam)
         self._drawn.append(as_sample(self._decoder, beam))

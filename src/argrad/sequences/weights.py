@@ -66,8 +66,6 @@ class Advantages(NamedTuple):
 def unordered_advantages(phi: Tensor, valid: Tensor, reward: Tensor) -> Advantages:
     r"""$f_s - \sum_t p_t R^{D \setminus s}(S, t) f_t$: given s, the sum has the expectation $\mathbb{E} f$."""
     weights = unordered(phi, valid)
-    if phi.shape[-1] == 1:  # nobody else to make a baseline of
-        return Advantages(weights, reward)
     complete = _is_complete(valid)
     safe = phi.masked_fill(complete, -math.log(2 * phi.shape[-1]))
     table = torch.exp(safe[..., None, :] + leave_one_out_log_ratio(safe, order=2))  # (*batch, s, t)

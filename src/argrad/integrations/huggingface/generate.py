@@ -26,6 +26,7 @@ def stochastic_beam_search(
     stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
     generator: Generator = None,
+    rows: Tensor | None = None,
     **model_kwargs: Any,
 ) -> SequenceSample:
     r"""Draw `num_beams` different continuations of each prompt, without replacement.
@@ -40,7 +41,8 @@ def stochastic_beam_search(
     The law is that of the model after all logits processors, renormalised. `generate` only uses `temperature`,
     `top_k`, `top_p` with `do_sample=True`; then `top_k` is 50 unless it is set to 0. The prompt is
     evaluated once a row, not once a beam. A length penalty or early stopping is refused: what they return is not
-    a sample. Keyword `generator`: `torch.Generator`, `CounterRNG`, or None.
+    a sample. `generate` hands on two further keywords: `generator` (`torch.Generator`, `CounterRNG`, or None)
+    and `rows`, the number of each prompt to which its noise belongs, wherever it stands in the batch.
 
     Returns:
         A `SequenceSample` of shape `(batch, num_beams)`, without the prompt.
@@ -69,6 +71,7 @@ def stochastic_beam_search(
         None,
         k,
         generator=generator,
+        rows=rows,
         reorder=lambda state, index: _reorder(model, state, index),
         **_limits(input_ids[::k], generation_config, stopping_criteria),
     )
