@@ -58,18 +58,18 @@ def test_ancestral_samples_are_independent() -> None:
 
 @pytest.mark.statistical
 def test_arithmetic_samples_are_spread() -> None:
-    n = 8
-    sample = ag.arithmetic_sample(SMALL.step, SMALL.start(4_000), n, **options())
-    log_p = SMALL.log_prob()
-    which, p = SMALL.which(sample.tokens), log_p.exp()
-    count = torch.zeros(4_000, 121).scatter_add_(1, which, torch.ones(4_000, n))
+    model, rows, n = Tabular.random(4, 4, scale=0.7, seed=4), 4_000, 8
+    sample = ag.arithmetic_sample(model.step, model.start(rows), n, **options(model=model))
+    log_p = model.log_prob()
+    which, p = model.which(sample.tokens), log_p.exp()
+    count = torch.zeros(rows, 121).scatter_add_(1, which, torch.ones(rows, n))
     # evenly spaced points: an interval of length p holds n p of them, rounded one way or the other
     assert (count <= (n * p).ceil()).all()
     assert (count >= (n * p).floor()).all()
-    f = torch.sin(3 * log_p)
-    free = ag.ancestral_sample(SMALL.step, SMALL.start(4_000), n, **options())
-    spread = [s.expectation(f[SMALL.which(s.tokens)]).var().item() for s in (sample, free)]
-    assert spread[0] < 0.7 * spread[1]
+    first = torch.tensor([leaf[0] for leaf in model.leaves]).double()
+    free = ag.ancestral_sample(model.step, model.start(rows), n, **options(model=model))
+    spread = [s.expectation(first[model.which(s.tokens)]).var().item() for s in (sample, free)]
+    assert spread[0] < 0.2 * spread[1], "the first token is stratified"
     assert not sample.independent
 
 
@@ -77,13 +77,15 @@ def test_arithmetic_samples_are_spread() -> None:
 def test_codes_are_refilled() -> None:
     """80 bits are read off a code of 53: without fresh ones all late tokens would be the same."""
     step = lambda token, state: (torch.zeros(len(state), 4, dtype=torch.float64), state)  # noqa: E731
-    sample = ag.arithmetic_sample(
-        step, torch.zeros(50, 1), 64, eos=None, max_len=40, generator=ag.CounterRNG(0)
-    )
+    free = {"eos": None, "max_len": 40, "generator": ag.CounterRNG(0)}
+    single = ag.arithmetic_sample(step, torch.zeros(3000, 1), 1, **free)
     for t in (0, 13, 26, 27, 39):
-        assert_frequencies(torch.bincount(sample.tokens[..., t].flatten(), minlength=4), torch.ones(4))
-    late = sample.tokens[..., 30:].flatten(0, 1)
-    assert len(torch.unique(late, dim=0)) == len(late)
+        assert_frequencies(torch.bincount(single.tokens[:, 0, t], minlength=4), torch.ones(4))
+    # 64 codes differ in their first 6 bits alone: then they say the same, until the fresh bits arrive
+    many = ag.arithmetic_sample(step, torch.zeros(1, 1), 64, **free).tokens[0]
+    assert len(torch.unique(many[:, :3], dim=0)) == 64
+    assert len(torch.unique(many[:, 3:20], dim=0)) == 1
+    assert len(torch.unique(many[:, 30:], dim=0)) == 64
 
 
 def test_codes_by_kernel_and_by_torch() -> None:

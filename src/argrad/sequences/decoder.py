@@ -90,6 +90,7 @@ class Decoder:
     def start(self) -> Front:
         """The root of each row (after its prefix)."""
         logits, state = self._step(None, self.state, self.batch_size)
+        self._check_sizes(*logits.shape)
         for i in range(0 if self.prefix is None else self.prefix.shape[1]):
             logits, state = self._step(self.prefix[:, i], state, len(logits))  # type: ignore[index]
         return self._front(logits, state, logits.new_empty(len(logits), 1, 0, dtype=torch.int64))
@@ -130,8 +131,6 @@ class Decoder:
         """Temperature, mask, shortest length, processors, in this order."""
         batch, m, length = tokens.shape
         x = widen(logits).view(batch, m, logits.shape[-1])
-        if length == 0:
-            self._check_vocabulary(batch, x.shape[-1])
         if self.tau != 1.0:
             x = x / max(self.tau, torch.finfo(x.dtype).smallest_normal)
         if self.mask is not None:
@@ -153,7 +152,8 @@ class Decoder:
             raise refuse.bad_processor(self.call, x, shape)
         return widen(x)
 
-    def _check_vocabulary(self, batch: int, size: int) -> None:
+    def _check_sizes(self, batch: int, size: int) -> None:
+        """What the options must fit, known after the first answer."""
         outside = [token for token in self.eos if not 0 <= token < size]
         if outside:
             rule = f"must be tokens from 0 to {size - 1}, as `step` returns {size} logits a row"
