@@ -27,12 +27,12 @@ from argrad.cli import main
 from argrad.recipes import charts, demo, pictures, report, ways
 from argrad.recipes.digits import TRAIN, CategoricalVAE, load_digits
 from argrad.recipes.files import check_writable, write_text
-from argrad.recipes.live import Line, PlainProgress, Progress, progress
+from argrad.recipes.live import Line, PlainProgress, Progress, Table, progress
 
 TINY = demo.Config(
     steps=4, points=2, batch=10, hidden=8, test_draws=1, variance_images=2, variance_draws=2
 )
-SILENT = Progress("", demo.HEADERS)
+SILENT = Progress(demo.TABLE)
 
 
 def train(config: demo.Config) -> demo.Result:
@@ -378,7 +378,7 @@ def test_a_link_stays_a_link(tmp_path):
 
 
 def test_plain_progress(capsys):
-    show = progress("title", ("way", "train", "test"))
+    show = progress(Table("title", ("way", "train", "test")))
     assert isinstance(show, PlainProgress)
     with show:
         for done in range(21):
@@ -396,4 +396,4 @@ def test_plain_progress(capsys):
 def test_progress_without_rich(monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setitem(sys.modules, "rich.live", None)
-    assert isinstance(progress("title", demo.HEADERS), PlainProgress)
+    assert isinstance(progress(demo.TABLE), PlainProgress)

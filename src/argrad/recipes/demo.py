@@ -18,10 +18,13 @@ from torch import Tensor
 from argrad.recipes.bench.run import threads
 from argrad.recipes.digits import CategoricalVAE, load_digits
 from argrad.recipes.files import write_text
-from argrad.recipes.live import Line, Progress, progress
+from argrad.recipes.live import Line, Progress, Table, progress
 from argrad.recipes.ways import Way, all_ways, hard_sample
 
-HEADERS = ("way", "train -ELBO", "test -ELBO", "gradient variance", "seconds")
+TABLE = Table(
+    "argrad demo: a categorical VAE on 8x8 digits",
+    ("way", "train -ELBO", "test -ELBO", "gradient variance", "seconds"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +89,7 @@ def main(config: Config, out: Path, *, quiet: bool = False, started: float | Non
     from argrad.recipes.demo_page import render
 
     started = time.perf_counter() if started is None else started
-    with progress("argrad demo: a categorical VAE on 8x8 digits", HEADERS, quiet=quiet) as show:
+    with progress(TABLE, quiet=quiet) as show:
         result = train_all(config, show, started)
     write_text(out, render(result), advice="Free some space or choose another --out.")
     show.say(f"{result.steps} steps a way in {result.seconds:.0f} s. Report: {out}")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
+import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,28 +17,33 @@ USAGE = "argrad reproduce NAME [--smoke | --full] [--seeds N] [--out DIR] [optio
 DESCRIPTION = (
     "Run a published experiment: train the cells of its table, put ours beside the published numbers, write "
     "results.json and report.html. Stopped or killed, the same command goes on. Exit code 1 if a number leaves its "
-    "stated band."
+    "stated band. NAME may also be a Python file of your own with a RECIPE."
 )
 
 
 def main(argv: Sequence[str]) -> int:
     """Run `argrad reproduce ...`; returns the exit code."""
-    if not argv or argv[0].startswith("-"):
+    name = _name_among(argv)
+    if name is None:
         return _without_name(argv)
-    recipe = find(argv[0])
+    recipe = find(name)
+    at = argv.index(name)
+    rest = [*argv[:at], *argv[at + 1 :]]
+    from argrad.recipes.bench.options import add_flags, changed
+    from argrad.recipes.bench.reproduce import reproduce
+
     parser = argparse.ArgumentParser(
-        prog=f"argrad reproduce {recipe.name}",
+        prog=f"argrad reproduce {name}",
+        usage=f"argrad reproduce {name} [--smoke | --full] [options]",
         description=f"{recipe.title}. {recipe.about}",
         allow_abbrev=False,
     )
     _add_shared(parser)
-    from argrad.recipes.bench.options import add_flags, changed
-    from argrad.recipes.bench.reproduce import reproduce
-
     add_flags(parser.add_argument_group("options of this recipe (with their defaults)"), recipe.config)
-    given = vars(parser.parse_args(argv[1:]))
-    shared = {name: given.pop(name) for name in ("preset", "seeds", "out", "workers", "fresh", "quiet")}
-    seeds = range(shared.pop("seeds"))
+    given = vars(parser.parse_args(rest))
+    shared = {name: given.pop(name) for name in ("preset", "out", "workers", "fresh", "quiet")}
+    first = given.pop("first_seed")
+    seeds = range(first, first + given.pop("seeds"))
     config = changed(recipe.preset(shared["preset"]), given)
     try:
         summary = reproduce(recipe, config, seeds=seeds, **shared)
@@ -57,24 +64,53 @@ def titles() -> dict[str, str]:
     return found
 
 
+def _name_among(argv: Sequence[str]) -> str | None:
+    """The first word, or a recipe's name behind flags; None if there are only flags."""
+    if argv and not argv[0].startswith("-"):
+        return argv[0]
+    return next((word for word in argv if word in RECIPES), None)
+
+
 def _without_name(argv: Sequence[str]) -> int:
-    width = max(map(len, RECIPES)) + 2
-    names = "\n".join(f"  {name:{width}}{title}" for name, title in sorted(titles().items()))
     parser = argparse.ArgumentParser(
         prog="argrad reproduce",
         usage=USAGE,
-        description=DESCRIPTION,
-        epilog=f"recipes:\n{names}\n\nargrad reproduce NAME --help shows the options of one.",
+        description=textwrap.fill(DESCRIPTION, min(_columns(), 100)),
+        epilog=f"recipes:\n{_listed()}\n\nargrad reproduce NAME --help shows the options of one.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--list", action="store_true", help="the names, one a line")
-    args = parser.parse_args(argv)
+    parser.add_argument(
+        "--list", action="store_true", help="the names of the recipes, with their titles"
+    )
+    args, others = parser.parse_known_args(argv)
+    if others:
+        parser.error(
+            f"which recipe? {' '.join(others)} needs a name before it, one of {', '.join(RECIPES)}"
+        )
     if args.list:
-        sys.stdout.write(f"{names}\n")
+        sys.stdout.write(f"{_listed()}\n")
     else:
         parser.print_help()
     return 0
+
+
+def _listed() -> str:
+    """A line a recipe for a program, wrapped for a person."""
+    width = max(map(len, RECIPES)) + 4
+    rows = []
+    for name, title in sorted(titles().items()):
+        start = f"  {name}".ljust(width)
+        rows.append(
+            textwrap.fill(title, _columns(), initial_indent=start, subsequent_indent=" " * width)
+            if sys.stdout.isatty()
+            else start + title
+        )
+    return "\n".join(rows)
+
+
+def _columns() -> int:
+    return max(shutil.get_terminal_size((100, 24)).columns, 60)
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
@@ -98,6 +134,9 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=_count, default=1, metavar="N", help="train each cell N times (1)"
     )
     parser.add_argument(
+        "--first-seed", type=_seed, default=0, metavar="N", help="seed of the first of these (0)"
+    )
+    parser.add_argument(
         "--out", type=Path, default=Path("runs"), metavar="DIR", help="results go to DIR/NAME (runs)"
     )
     parser.add_argument(
@@ -108,10 +147,18 @@ def _add_shared(parser: argparse.ArgumentParser) -> None:
 
 
 def _count(text: str) -> int:
+    return _whole(text, 1, 10_000)
+
+
+def _seed(text: str) -> int:
+    return _whole(text, 0, 1_000_000_000)  # streams are a million apart, and a generator takes 64 bits
+
+
+def _whole(text: str, low: int, high: int) -> int:
     try:
         value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"must be a whole number; got {text!r}") from None
-    if not 1 <= value <= 10_000:
-        raise argparse.ArgumentTypeError(f"must be from 1 to 10000; got {text!r}")
+    if not low <= value <= high:
+        raise argparse.ArgumentTypeError(f"must be from {low} to {high}; got {text!r}")
     return value

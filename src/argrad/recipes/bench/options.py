@@ -4,21 +4,24 @@ Each field is an `option`, so its default, its type and its help are written onc
 
     @dataclass(frozen=True, kw_only=True)
     class Config:
-        steps: int = option(100_000, "training steps a cell")
+        data: Literal["digits", "mnist"] = option("mnist", "which images")
+        steps: int = option(100_000, "training steps a cell", at_least=1)
         columns: tuple[str, ...] = option((), "only these columns", selects=True)
+
+A type is `int`, `float`, `bool`, `str`, a `Literal` of texts, `T | None`, or `tuple[T, ...]` of one of these.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
-import types
+import shlex
 import typing
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Iterator, Mapping
+from typing import Any, get_origin
 
 from argrad._errors import InputError
+from argrad.recipes.bench.values import as_text, metavar, reader, validate
 
 
 def option(
@@ -44,23 +47,18 @@ def option(
 
 def add_flags(parser: argparse._ActionsContainer, config: Any) -> None:
     """One flag for every field; what is not given stays `argparse.SUPPRESS`ed, so that presets can differ."""
-    hints = typing.get_type_hints(type(config))
-    for field in dataclasses.fields(config):
-        kind, default = hints[field.name], getattr(config, field.name)
-        flag = "--" + field.name.replace("_", "-")
-        text = f"{field.metadata['help']} ({_shown(default)})".replace("%", "%%")
+    for field, kind in _fields(type(config)):
+        shared: dict[str, Any] = {
+            "default": argparse.SUPPRESS,
+            "help": f"{field.metadata['help']} ({as_text(getattr(config, field.name))})".replace(
+                "%", "%%"
+            ),
+        }
         if kind is bool:
-            parser.add_argument(
-                flag, action=argparse.BooleanOptionalAction, default=argparse.SUPPRESS, help=text
-            )
+            parser.add_argument(_flag(field.name), action=argparse.BooleanOptionalAction, **shared)
         else:
-            parser.add_argument(
-                flag,
-                type=_reader(kind, field.metadata),
-                default=argparse.SUPPRESS,
-                metavar=_metavar(kind),
-                help=text,
-            )
+            read = reader(kind, field.metadata)
+            parser.add_argument(_flag(field.name), type=read, metavar=metavar(kind), **shared)
 
 
 def changed(config: Any, values: dict[str, Any]) -> Any:
@@ -72,97 +70,54 @@ def changed(config: Any, values: dict[str, Any]) -> Any:
     return dataclasses.replace(config, **values)
 
 
+def check(config: Any) -> None:
+    """A sentence for the first value that its flag would not have let pass."""
+    for field, kind in _fields(type(config)):
+        value = getattr(config, field.name)
+        try:
+            validate(kind, value, field.metadata)
+        except ValueError as error:
+            raise InputError(f"`{_flag(field.name)}` {error}.") from None
+
+
 def as_dict(config: Any, *, selection: bool = True) -> dict[str, Any]:
     """The configuration ready for JSON; without `selection`, only what changes how a cell is trained."""
     fields = [f for f in dataclasses.fields(config) if selection or not f.metadata["selects"]]
     return {f.name: _plain(getattr(config, f.name)) for f in fields}
 
 
-def from_dict(kind: type, values: dict[str, Any]) -> Any:
+def from_dict(kind: type, values: Mapping[str, Any]) -> Any:
     """The inverse of `as_dict`."""
-    tuples = {f.name for f in dataclasses.fields(kind) if isinstance(f.default, tuple)}
+    tuples = {field.name for field, hint in _fields(kind) if get_origin(hint) is tuple}
     return kind(**{k: tuple(v) if k in tuples else v for k, v in values.items()})
 
 
-def differing_flags(config: Any, preset: Any) -> str:
-    """The flags that turn `preset` into `config`, as one would type them."""
+def differing_flags(config: Any, preset: Any) -> list[str]:
+    """The words that turn `preset` into `config`, as one would type them in a shell."""
     words = []
     for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
-        if value != getattr(preset, field.name):
-            name = field.name.replace("_", "-")
-            if isinstance(value, bool):
-                words.append(f"--{name}" if value else f"--no-{name}")
-            else:
-                words.append(f"--{name} {_shown(value)}")
-    return " ".join(words)
+        value, flag = getattr(config, field.name), _flag(field.name)
+        if value == getattr(preset, field.name):
+            continue
+        text = as_text(value)
+        if isinstance(value, bool):
+            words.append(flag if value else _flag(f"no_{field.name}"))
+        elif text.startswith("-"):  # alone it would look like a flag
+            words.append(shlex.quote(f"{flag}={text}"))
+        else:
+            words += [flag, shlex.quote(text)]
+    return words
 
 
-# ---- one value ------------------------------------------------------------------------------------
+def _fields(kind: type) -> Iterator[tuple[dataclasses.Field, Any]]:
+    """Each field with its type."""
+    hints = typing.get_type_hints(kind)
+    return ((field, hints[field.name]) for field in dataclasses.fields(kind))
 
 
-def _reader(kind: Any, rules: Any) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        try:
-            return _checked(_convert(kind, text), rules, text)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return read
-
-
-def _convert(kind: Any, text: str) -> Any:
-    if get_origin(kind) is Literal:
-        if text not in get_args(kind):
-            raise ValueError(f"must be one of {', '.join(get_args(kind))}; got {text!r}")
-        return text
-    if get_origin(kind) is tuple:
-        inner = get_args(kind)[0]
-        return tuple(_convert(inner, part.strip()) for part in text.split(",") if part.strip())
-    if get_origin(kind) in (types.UnionType, typing.Union):  # `int | None`
-        inner = next(k for k in get_args(kind) if k is not type(None))
-        return None if text.lower() == "none" else _convert(inner, text)
-    if kind is str:
-        return text
-    try:
-        return kind(text)
-    except ValueError:
-        raise ValueError(f"must be {_article(kind)}; got {text!r}") from None
-
-
-def _checked(value: Any, rules: Any, text: str) -> Any:
-    for number in value if isinstance(value, tuple) else (value,):
-        if isinstance(number, (int, float)):
-            if not math.isfinite(number):
-                raise ValueError(f"must be finite; got {text!r}")
-            if rules["at_least"] is not None and number < rules["at_least"]:
-                raise ValueError(f"must be at least {rules['at_least']}; got {text!r}")
-            if rules["above"] is not None and number <= rules["above"]:
-                raise ValueError(f"must be above {rules['above']}; got {text!r}")
-    return value
-
-
-def _article(kind: type) -> str:
-    return {int: "a whole number", float: "a number"}.get(kind, f"a {kind.__name__}")
-
-
-def _metavar(kind: Any) -> str:
-    if get_origin(kind) is Literal:
-        return "|".join(get_args(kind))
-    if get_origin(kind) is tuple:
-        return "A,B"
-    if get_origin(kind) in (types.UnionType, typing.Union):
-        return _metavar(next(k for k in get_args(kind) if k is not type(None)))
-    return {int: "N", float: "X"}.get(kind, "TEXT")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return ",".join(map(_shown, value)) if value else "all"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return [_plain(v) for v in value]
-    return value
+    return [_plain(v) for v in value] if isinstance(value, (tuple, list)) else value

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
+import statistics
 from html import escape
 
 from argrad.recipes import charts, machine, report
-from argrad.recipes.bench.log import read_log
+from argrad.recipes.bench.log import first_value, read_log
+from argrad.recipes.bench.options import as_dict
 from argrad.recipes.bench.summary import CellResult, Summary
 
 
 def render(summary: Summary) -> str:
     """The whole page."""
     recipe = summary.recipe
-    facts = machine.facts()
     return report.page(
         eyebrow=f"argrad reproduce {recipe.name}",
         title=recipe.title,
         lead=recipe.about,
         finding=finding(summary),
         sections=[
-            report.section(
-                "Results",
-                f"{recipe.unit}; {recipe.better} is better. Source: {recipe.source}.",
-                table(summary),
-            ),
+            _results(summary),
             *([_claims(summary)] if summary.claims else []),
             *(recipe.figures(summary) if recipe.figures is not None else []),
             *_curves(summary),
@@ -33,56 +30,102 @@ def render(summary: Summary) -> str:
         facts={
             "Preset": summary.preset,
             "Seeds": ", ".join(map(str, summary.seeds)),
-            "Options": ", ".join(f"{k} {v}" for k, v in summary.to_json()["config"].items()),
-            "Machine": f"{facts['cpu']}, {facts['cores']} cores, {facts['os']}",
-            "Versions": f"argrad {facts['argrad']}, torch {facts['torch']}, Python {facts['python']}",
-            "Written": str(facts["date"]),
+            "Options": ", ".join(f"{k} {_shown(v)}" for k, v in as_dict(summary.config).items()),
+            "Time": _time(summary),
+            **machine.described(),
+            "Written": str(machine.facts()["date"]),
         },
     )
 
 
 def finding(summary: Summary) -> str:
     """One sentence: what is as stated and what is not."""
-    off = [c.cell.name for c in summary.cells if not c.in_band]
+    broken = [c.cell.name for c in summary.cells if not math.isfinite(c.mean())]
+    off = [c.cell.name for c in summary.cells if not c.in_band and c.cell.name not in broken]
     wrong = [c.text for c in summary.claims if not c.holds]
     stated = sum(c.band is not None for c in summary.cells)
-    if not off and not wrong:
-        bands = f"all {stated} stated bands hold" if stated else "no bands are stated for these options"
-        return f"{len(summary.cells)} cells trained; {bands}" + (
-            f", and so do all {len(summary.claims)} claims." if summary.claims else "."
+    if not (broken or off or wrong):
+        checked = [_count(stated, "stated band")] if stated else []
+        checked += [_count(len(summary.claims), "claim")] if summary.claims else []
+        verdict = (
+            f"{' and '.join(checked)} hold" if checked else "no bands are stated for these options"
         )
-    parts = [f"outside its band: {', '.join(off)}"] if off else []
-    parts += [f"not borne out: {'; '.join(wrong)}"] if wrong else []
-    return ("; ".join(parts) + ".").capitalize()
+        return f"{_count(len(summary.cells), 'cell')} trained; {verdict}."
+    parts = [f"Not a number: {', '.join(broken)}."] if broken else []
+    parts += [f"Outside its band: {'; '.join(off)}."] if off else []
+    parts += [f"Not borne out: {'; '.join(wrong)}."] if wrong else []
+    return " ".join(parts)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def number(result: CellResult, digits: int) -> str:
+    """`101.3 ± 0.2`, or without the deviation for one seed."""
+    text = _decimal(result.mean(), digits)
+    if math.isnan(result.deviation()):
+        return text
+    return f"{text} ± {result.deviation():.{max(digits, 1)}f}"
+
+
+def _decimal(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
+
+
+def _shown(value: object) -> str:
+    return " / ".join(map(str, value)) or "all" if isinstance(value, list) else str(value)
+
+
+def _time(summary: Summary) -> str:
+    known = [c.seconds for c in summary.cells if math.isfinite(c.seconds)]
+    if not known:
+        return "–"
+    return f"{statistics.fmean(known):,.0f} s of training a cell and seed on average, one thread each"
+
+
+# ---- the table -------------------------------------------------------------------------------------
+
+
+def _results(summary: Summary) -> str:
+    recipe = summary.recipe
+    unit = recipe.unit[:1].upper() + recipe.unit[1:]
+    text = f"{unit}; {recipe.better} is better. Source: {recipe.source}."
+    if len(summary.seeds) > 1:
+        text += f" Mean and deviation over {len(summary.seeds)} seeds."
+    if any(not c.in_band for c in summary.cells):
+        text += " ⚠ marks a number outside its stated band."
+    return report.section("Results", text, f'<div class="card">{table(summary)}</div>')
 
 
 def table(summary: Summary) -> str:
-    """Rows and columns as in the paper, turned so that estimators are rows when there are many."""
-    rows, columns = summary.rows, summary.columns
-    head = "".join(f'<th scope="col">{escape(r or summary.recipe.unit)}</th>' for r in rows)
+    """The paper's columns as rows, for there may be many; the paper's rows beside each other."""
+    rows = summary.rows
+    head = "".join(f'<th scope="col">{escape(r or summary.recipe.metric)}</th>' for r in rows)
     body = ""
-    for column in columns:
+    for column in summary.columns:
         cells = "".join(
-            f'<td data-label="{escape(row, quote=True)}">{_entry(summary, summary.find(row, column))}</td>'
+            f'<td data-label="{escape(row or summary.recipe.metric, quote=True)}">'
+            f"{_entry(summary, summary.find(row, column))}</td>"
             for row in rows
         )
         body += f'<tr><th scope="row">{escape(column)}</th>{cells}</tr>'
-    return f'<div class="scroll"><table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return (
+        f'<div class="scroll"><table><thead><tr><td></td>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
 
 
 def _entry(summary: Summary, result: CellResult | None) -> str:
-    if result is None or math.isnan(result.mean()):
+    if result is None:
         return "–"
-    text = number(result, summary.recipe.digits)
-    best = _best(summary, result.cell.row)
-    strong = f'<span class="best">{text}</span>' if result is best else text
-    mark = "" if result.in_band else " ⚠"
-    note = (
-        f"<small>published {result.cell.published:g}</small>"
-        if result.cell.published is not None
-        else ""
-    )
-    return strong + mark + note
+    digits, published = summary.recipe.digits, result.cell.published
+    text = "–" if math.isnan(result.mean()) else number(result, digits)
+    if result is _best(summary, result.cell.row):
+        text = f'<span class="best">{text}</span>'
+    mark = "" if result.in_band else "⚠ "
+    note = "" if published is None else f"<small>published {_decimal(published, digits)}</small>"
+    return mark + text + note
 
 
 def _best(summary: Summary, row: str) -> CellResult | None:
@@ -91,55 +134,62 @@ def _best(summary: Summary, row: str) -> CellResult | None:
     return pick(known, key=lambda c: c.mean()) if len(known) > 1 else None
 
 
-def number(result: CellResult, digits: int) -> str:
-    """`101.3 ± 0.2`, or without the deviation for one seed."""
-    text = f"{result.mean():.{digits}f}".replace("-", "−")
-    return (
-        text if math.isnan(result.deviation()) else f"{text} ± {result.deviation():.{max(digits, 1)}f}"
-    )
-
-
 def _claims(summary: Summary) -> str:
     items = "".join(
-        f"<li>{'✓' if c.holds else '✗'} {escape(c.text)} <small>{escape(c.detail)}</small></li>"
+        f'<li class="{"holds" if c.holds else "fails"}">{escape(c.text)}<small>{escape(c.detail)}</small></li>'
         for c in summary.claims
     )
     return report.section(
-        "What the papers say of it", "Checked on the numbers above.", f"<ul>{items}</ul>"
+        "What the papers say of it", "Checked on the numbers above.", f'<ul class="claims">{items}</ul>'
     )
 
 
+# ---- the curves ------------------------------------------------------------------------------------
+
+
 def _curves(summary: Summary) -> list[str]:
-    """The logged loss of the first seed, one chart a row of the table."""
+    """The logged value of the first seed: a chart a row, as many columns at a time as there are colours."""
+    curves = {(c.cell.row, c.cell.column): curve for c in summary.cells if (curve := _curve(c))}
+    names = [c for c in summary.columns if any(column == c for _, column in curves)]
     parts = []
-    for row in summary.rows:
-        lines = [
-            s for c in summary.cells if c.cell.row == row and (s := _curve(c, len(summary.columns)))
-        ]
-        shown = lines[: charts.COLOURS]
-        if shown:
-            chart = charts.line_chart(
-                [charts.Series(s.label, s.x, s.y, i) for i, s in enumerate(shown)],
-                title=row or summary.recipe.unit,
-                x_label="training step",
-            )
-            parts.append(charts.legend([s.label for s in shown]) + chart)
-    text = "Mean of the training loss between two lines of the log, first seed."
+    for start in range(0, len(names), charts.COLOURS):
+        group = names[start : start + charts.COLOURS]
+        figures = [_chart(summary, row, group, curves) for row in summary.rows]
+        parts.append(charts.legend(group) + report.pair(*filter(None, figures)))
+    text = (
+        "The first logged value, mean between two lines of the log, first seed. All charts of a row have one scale, "
+        "which leaves out the steep beginning and what is far above the others."
+    )
     return [report.section("Training", text, *parts)] if parts else []
 
 
-def _curve(result: CellResult, columns: int) -> charts.Series | None:
+Curve = list[tuple[int, float]]  # steps and values
+
+
+def _chart(
+    summary: Summary, row: str, group: list[str], curves: dict[tuple[str, str], Curve]
+) -> str | None:
+    series = [
+        charts.Series(column, [x for x, _ in curve], [y for _, y in curve], i)
+        for i, column in enumerate(group)
+        if (curve := curves.get((row, column)))
+    ]
+    scale = _scale([curve for (r, _), curve in curves.items() if r == row])
+    title = row or summary.recipe.title
+    return charts.line_chart(series, title=title, x_label="step", y_range=scale) if series else None
+
+
+def _scale(curves: list[Curve]) -> tuple[float, float] | None:
+    """From the lowest value to the highest, without the first tenth and without outliers above."""
+    late = sorted(y for curve in curves for _, y in curve[len(curve) // 10 :])
+    usual = late[0], late[int(0.9 * (len(late) - 1))]
+    high = min(late[-1], usual[1] + (usual[1] - usual[0]))
+    return (late[0], high) if late[0] < high else None
+
+
+def _curve(result: CellResult) -> Curve | None:
     if not result.jobs:
         return None
-    lines = read_log(result.jobs[0].folder)
-    values = [
-        (x["step"], v) for x in lines if (v := _first_value(x)) is not None and x["phase"] == "train"
-    ]
-    if len(values) < 2:
-        return None
-    return charts.Series(result.cell.column, [x for x, _ in values], [y for _, y in values], 0)
-
-
-def _first_value(line: dict) -> float | None:
-    values = [v for k, v in line.items() if k not in ("phase", "step", "seconds") and v is not None]
-    return values[0] if values else None
+    lines = [x for x in read_log(result.jobs[0].folder) if x["phase"] == "train"]
+    values = [(x["step"], v) for x in lines if (v := first_value(x)) is not None]
+    return values if len(values) > 1 else None

@@ -68,6 +68,7 @@ class Recipe:
         figures: HTML sections to show below the table.
         needs: modules that must be importable, with the package that brings each.
         digits: decimals shown.
+        file: the Python file it came from, if it is not one of argrad's own; `argrad.recipes.find` fills it in.
     """
 
     name: str
@@ -87,6 +88,7 @@ class Recipe:
     figures: Callable[[Summary], Sequence[str]] | None = None
     needs: Mapping[str, str] = field(default_factory=dict)
     digits: int = 1
+    file: str | None = None
 
     def preset(self, name: Preset) -> Any:
         """The configuration of a preset."""

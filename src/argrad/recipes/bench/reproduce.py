@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from argrad._errors import ArgradError, InputError
-from argrad.recipes.bench import jobs as jobs_
-from argrad.recipes.bench.options import differing_flags
+from argrad.recipes.bench.jobs import Job, plan, train
+from argrad.recipes.bench.options import check, differing_flags
 from argrad.recipes.bench.page import finding, render
 from argrad.recipes.bench.recipe import Preset, Recipe
 from argrad.recipes.bench.summary import Summary, summarise
-from argrad.recipes.files import make_folder, write_json, write_text
-from argrad.recipes.live import Line, progress
+from argrad.recipes.bench.workers import State, run_all
+from argrad.recipes.files import explained, make_folder, sweep, write_json, write_text
+from argrad.recipes.live import Line, Progress, Table, progress
+from argrad.recipes.locks import alone
 
 
 def reproduce(
@@ -41,33 +43,32 @@ def reproduce(
         fresh: forget finished cells and checkpoints of this configuration first.
         quiet: show nothing.
     """
+    check(config)
     check_needs(recipe)
     folder = make_folder(Path(out) / recipe.name)
-    jobs = jobs_.plan(recipe, config, seeds, folder)
+    jobs = plan(recipe, config, seeds, folder)
     if not jobs:
         raise InputError(f"these options select no cell of {recipe.name!r}.")
-    if fresh:
-        for job in jobs:
-            shutil.rmtree(job.folder, ignore_errors=True)
-    here = (
-        1 if preset == "smoke" else os.cpu_count() or 1
-    )  # starting a process takes longer than a smoke cell
-    _train(recipe, config, jobs, workers or here, quiet)
-    summary = summarise(recipe, preset, config, command(recipe, config, preset, seeds), jobs)
-    write_json(folder / "results.json", summary.to_json())
-    write_text(folder / "report.html", render(summary))
-    if not quiet:
-        with progress("", (), quiet=False) as show:
-            show.say(f"{finding(summary)}\nReport: {folder / 'report.html'}")
+    busy = f"another process is running this recipe in {folder}. Wait for it, or choose another --out."
+    with alone(folder, busy):
+        sweep(folder)
+        if fresh:
+            _forget(jobs)
+        show = _train(recipe, jobs, workers or _default_workers(preset), quiet)
+        summary = summarise(recipe, preset, config, command(recipe, config, preset, seeds), jobs)
+        write_json(folder / "results.json", summary.to_json())
+        write_text(folder / "report.html", render(summary))
+    show.say(f"{finding(summary)}\nReport: {folder / 'report.html'}")
     return summary
 
 
 def command(recipe: Recipe, config: Any, preset: Preset, seeds: Sequence[int]) -> str:
     """The command that makes these numbers."""
-    words = ["argrad reproduce", recipe.name]
+    words = ["argrad reproduce", recipe.file or recipe.name]
     words += [] if preset == "default" else [f"--{preset}"]
     words += [] if len(seeds) == 1 else [f"--seeds {len(seeds)}"]
-    return " ".join([*words, differing_flags(config, recipe.preset(preset))]).strip()
+    words += [] if seeds[0] == 0 else [f"--first-seed {seeds[0]}"]
+    return " ".join(words + differing_flags(config, recipe.preset(preset)))
 
 
 def check_needs(recipe: Recipe) -> None:
@@ -81,46 +82,69 @@ def check_needs(recipe: Recipe) -> None:
             )
 
 
-def _train(recipe: Recipe, config: Any, jobs: Sequence[jobs_.Job], workers: int, quiet: bool) -> None:
-    headers = ("cell", "logged", recipe.metric, "seconds")
-    title = f"argrad reproduce {recipe.name}: {recipe.title}"
-    total = getattr(config, "steps", 1) * len(jobs)
-    with progress(title, headers, quiet=quiet) as show:
-        todo = [job for job in jobs if job.result is None]
-        if len(todo) < len(jobs):
-            show.say(f"{len(jobs) - len(todo)} of {len(jobs)} are done already.")
-        states = [jobs_.Progress(job) for job in jobs]
+def _default_workers(preset: Preset) -> int:
+    return (
+        1 if preset == "smoke" else os.cpu_count() or 1
+    )  # a process starts slower than a smoke cell runs
+
+
+def _forget(jobs: Sequence[Job]) -> None:
+    for job in jobs:
+        if job.folder.exists():
+            with explained(job.folder, "remove", "Remove it yourself, or choose another --out."):
+                shutil.rmtree(job.folder)
+
+
+# ---- training, in sight ----------------------------------------------------------------------------
+
+
+def _train(recipe: Recipe, jobs: Sequence[Job], workers: int, quiet: bool) -> Progress:
+    """Train what is not done yet and return what shows it, for the last sentence."""
+    table = Table(
+        f"argrad reproduce {recipe.name}: {recipe.title}",
+        ("cell", "step", "logged", recipe.metric, "seconds"),
+        main=2,
+        lower_is_better=recipe.better == "lower",
+    )
+    states = [State(job) for job in jobs]
+    todo = [s for s in states if s.result is None]
+    with progress(table, quiet=quiet) as show:
+        if len(todo) < len(states):
+            show.say(f"{len(states) - len(todo)} of {len(states)} are done already.")
         if workers == 1 or len(todo) == 1:
-            for state in states:
-                jobs_.train(state.job, report=_updater(state, states, show, total))
+            _train_here(todo, states, show)
         else:
-            for states in jobs_.run_all(jobs, workers):
-                show.update(_lines(states), _done(states), total)
-        show.finish(_lines(states))
+            for _ in run_all(states, workers):
+                _show(states, show)
+        show.finish([_line(s) for s in states])
+    return show
 
 
-def _updater(state: jobs_.Progress, states: list[jobs_.Progress], show: Any, total: int) -> Any:
-    def update(phase: str, step: int, _: int, value: float) -> None:
-        state.step, state.value = step, value
-        show.update(_lines(states), _done(states), total)
+def _train_here(todo: Sequence[State], states: Sequence[State], show: Progress) -> None:
+    for state in todo:
 
-    return update
+        def report(phase: str, step: int, total: int, value: float, state: State = state) -> None:
+            state.update(phase, step, total, value)
+            _show(states, show)
+
+        state.running = True
+        state.result = train(state.job, report)
+        state.running = False
+        _show(states, show)
 
 
-def _done(states: Sequence[jobs_.Progress]) -> int:
-    return sum(s.step if s.job.result is None else getattr(s.job.config, "steps", 1) for s in states)
+def _show(states: Sequence[State], show: Progress) -> None:
+    show.update([_line(s) for s in states], sum(s.share for s in states), len(states))
 
 
-def _lines(states: Sequence[jobs_.Progress]) -> list[Line]:
-    lines = []
-    for state in states:
-        result = state.job.result or {}
-        metric = result.get("metrics", {}).get(state.job.recipe.metric)
-        name = state.job.cell.name + (f" (seed {state.job.seed})" if state.job.seed else "")
-        values = (
-            state.value,
-            float("nan") if metric is None else metric,
-            result.get("seconds", float("nan")),
-        )
-        lines.append(Line(name, values))
-    return lines
+def _line(state: State) -> Line:
+    result = state.result or {}
+    metric = result.get("metrics", {}).get(state.job.recipe.metric)
+    step = f"{state.step:,} of {state.total:,}" if state.total else "–"
+    values = (
+        "done" if state.result is not None else step,
+        state.value,
+        float("nan") if metric is None else metric,
+        result.get("seconds", float("nan")),
+    )
+    return Line(state.job.name, values, state.running)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import pickle
 import signal
 import threading
 import time
@@ -15,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from argrad.recipes.bench import checkpoint
 from argrad.recipes.bench.log import Log
-from argrad.recipes.files import StorageError, write_bytes
 
 Report = Callable[[str, int, int, float], None]  # phase, step, total, newest value
 
@@ -51,10 +49,12 @@ class Run:
         report: Report | None = None,
     ) -> None:
         self.folder, self.seed = folder, seed
+        self.save_seconds, self.log_every = save_seconds, log_every
         self.seconds = 0.0  # spent in training steps, over all phases and all attempts
-        self._save_seconds, self._log_every, self._report = save_seconds, log_every, report
+        self._report = report
         self._sums: dict[str, Tensor] = {}
         self._counts: dict[str, int] = {}
+        self._stepping = self._interrupted = False
 
     def generator(self, stream: int = 0) -> torch.Generator:
         """A generator of this run's seed; different streams for data order, noise and evaluation."""
@@ -68,102 +68,69 @@ class Run:
             self._counts[name] = self._counts.get(name, 0) + 1
 
     def steps(self, total: int, *, phase: str = "train", **parts: Any) -> Iterator[int]:
-        """The numbers of the steps still to do, from 0 to `total - 1`, restoring `parts` first."""
+        """The numbers of the steps still to do, from 0 to `total - 1`, restoring `parts` first.
+
+        A recipe that trains in several phases calls this once for each, under different names.
+        """
         path = self.folder / f"{phase}.pt"
         done, spent = self._restore(path, parts)
-        before = self.seconds
-        log = Log(self.folder, done, phase)
-        started = saved = time.perf_counter()
-        self.seconds = before + spent
+        log = Log(self.folder, phase, done, total)
+        before, started = self.seconds, time.perf_counter() - spent
+        self.seconds, saved, self._stepping = before + spent, time.perf_counter(), True
         try:
-            with _interrupts_between_steps() as interrupted:
-                for step in range(done, total):
-                    yield step
-                    done = step + 1
-                    self.seconds = before + spent + time.perf_counter() - started
-                    if done % self._log_every == 0 or done == total:
-                        self._write_line(log, phase, done, total)
-                    late = time.perf_counter() - saved > self._save_seconds
-                    if late or interrupted or done == total:
-                        self._save(path, parts, done, self.seconds - before)
-                        saved = time.perf_counter()
-                    if interrupted:
-                        raise KeyboardInterrupt
+            for step in range(done, total):
+                yield step
+                done = step + 1
+                self.seconds = before + time.perf_counter() - started
+                if done % self.log_every == 0 or done == total:
+                    self._write_line(log, phase, done, total)
+                late = time.perf_counter() - saved > self.save_seconds
+                if late or self._interrupted or done == total:
+                    self._save(path, parts, done, self.seconds - before)
+                    saved = time.perf_counter()
+                if self._interrupted:
+                    raise KeyboardInterrupt
         finally:
-            log.close()
+            self._stepping = False
             self._sums, self._counts = {}, {}
+            log.close()
 
-    # ---- the log ---------------------------------------------------------------------------------
+    @contextlib.contextmanager
+    def interrupts_between_steps(self) -> Iterator[None]:
+        """Let Ctrl-C finish and save the step that it meets instead of tearing it apart; a second one is at once."""
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread may receive signals
+            return
+
+        def wait(*_: Any) -> None:
+            if self._interrupted or not self._stepping:
+                raise KeyboardInterrupt
+            self._interrupted = True
+
+        before = signal.signal(signal.SIGINT, wait)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     def _write_line(self, log: Log, phase: str, step: int, total: int) -> None:
-        means = {name: float(total_) / self._counts[name] for name, total_ in self._sums.items()}
+        means = {name: float(sum_) / self._counts[name] for name, sum_ in self._sums.items()}
         self._sums, self._counts = {}, {}
-        log.write(step, {**means, "seconds": round(self.seconds, 2)})
+        log.write(step, means, self.seconds)
         if self._report is not None:
             self._report(phase, step, total, next(iter(means.values()), float("nan")))
 
-    # ---- checkpoints -----------------------------------------------------------------------------
-
     def _save(self, path: Path, parts: dict[str, Any], step: int, seconds: float) -> None:
-        state = {
-            "step": step,
-            "seconds": seconds,
-            "torch": torch.get_rng_state(),
-            "log": {name: (self._sums[name], self._counts[name]) for name in self._sums},
-            "parts": {name: _state_of(part) for name, part in parts.items()},
-        }
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        write_bytes(path, buffer.getvalue())
+        line = {name: (self._sums[name], self._counts[name]) for name in self._sums}
+        checkpoint.save(path, parts, {"step": step, "seconds": seconds, "log": line})
 
     def _restore(self, path: Path, parts: dict[str, Any]) -> tuple[int, float]:
-        if not path.exists():
+        said = checkpoint.restore(path, parts)
+        if said is None:
             return 0, 0.0
-        try:
-            state = torch.load(path, weights_only=True)  # never runs code from the file
-            if set(state["parts"]) != set(parts):
-                raise KeyError(f"it holds {sorted(state['parts'])}, the recipe has {sorted(parts)}")
-            for name, part in parts.items():
-                _restore_part(part, state["parts"][name])
-        except (OSError, RuntimeError, KeyError, ValueError, pickle.UnpicklingError, EOFError) as error:
-            raise StorageError(
-                f"cannot go on from {path}: {error}. Delete the folder {path.parent} to train this cell anew."
-            ) from None
-        torch.set_rng_state(state["torch"])
-        self._sums = {name: value[0] for name, value in state["log"].items()}
-        self._counts = {name: value[1] for name, value in state["log"].items()}
-        return state["step"], state["seconds"]
-
-
-def _state_of(part: Any) -> Any:
-    return part.get_state() if isinstance(part, torch.Generator) else part.state_dict()
-
-
-def _restore_part(part: Any, state: Any) -> None:
-    if isinstance(part, torch.Generator):
-        part.set_state(state)
-    else:
-        part.load_state_dict(state)
-
-
-@contextlib.contextmanager
-def _interrupts_between_steps() -> Iterator[list[bool]]:
-    """Ctrl-C makes the list non-empty instead of tearing a step apart; a second one interrupts at once."""
-    interrupted: list[bool] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield interrupted  # only the main thread may receive signals
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def wait(*_: Any) -> None:
-        interrupted.append(True)
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, wait)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)
+        self._sums = {name: sum_ for name, (sum_, _) in said["log"].items()}
+        self._counts = {name: count for name, (_, count) in said["log"].items()}
+        return said["step"], said["seconds"]
 
 
 @contextlib.contextmanager

@@ -90,6 +90,8 @@ class Summary:
             "command": self.command,
             "config": as_dict(self.config),
             "seeds": list(self.seeds),
+            "seconds": sum(c.seconds * len(self.seeds) for c in self.cells),  # in training steps
+            "passed": self.passed,
             "machine": machine.facts(),
             "cells": [_cell_json(c) for c in self.cells],
             "claims": [vars(c) for c in self.claims],

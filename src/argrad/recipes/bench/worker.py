@@ -9,16 +9,17 @@ from pathlib import Path
 
 from argrad._errors import ArgradError
 from argrad.recipes.bench.jobs import load, train
+from argrad.recipes.bench.workers import REFUSED
 
 
 def main(folder: str) -> int:
-    """Exit code 0: `result.json` is there; 130: interrupted and saved; 2: a sentence on stderr."""
+    """Exit code 0: `result.json` is there; 130: interrupted and saved; `REFUSED`: a sentence on stderr."""
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     try:
         train(load(Path(folder)))
     except ArgradError as error:
         sys.stderr.write(f"{error}\n")
-        return 2
+        return REFUSED
     except KeyboardInterrupt:
         return 130
     return 0
