@@ -1,11 +1,15 @@
 """Published experiments that one command runs, and the demo.
 
-To add one: write a module with a `RECIPE`, and name it here.
+To add one: write a module with a `RECIPE`, and name it here; one of your own stays in a file of its own.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from argrad._errors import InputError
@@ -14,6 +18,9 @@ if TYPE_CHECKING:
     from argrad.recipes.bench.recipe import Recipe
 
 RECIPES = {
+    "calibrate": "argrad.recipes.calibrate",
+    "gaussian-vae": "argrad.recipes.gaussian_vae",
+    "reinforce-vs-reparam": "argrad.recipes.reinforce_vs_reparam",
     "reinmax-vae": "argrad.recipes.reinmax_vae",
     "sbn": "argrad.recipes.sbn",
     "temperature": "argrad.recipes.temperature",
@@ -22,7 +29,26 @@ RECIPES = {
 
 
 def find(name: str) -> Recipe:
-    """The recipe of that name."""
+    """The recipe of that name, or the one in a Python file."""
+    if name.endswith(".py"):
+        return _in_file(Path(name).expanduser().resolve())
     if name not in RECIPES:
-        raise InputError(f"there is no recipe {name!r}; there are {', '.join(sorted(RECIPES))}.")
+        known = ", ".join(sorted(RECIPES))
+        raise InputError(
+            f"there is no recipe {name!r}; there are {known}. One of your own is a file: my.py."
+        )
     return importlib.import_module(RECIPES[name]).RECIPE
+
+
+def _in_file(path: Path) -> Recipe:
+    if not path.is_file():
+        raise InputError(f"there is no file {path}.")
+    name = f"argrad_recipe_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # so it is for every name that ends in .py
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    recipe = getattr(module, "RECIPE", None)
+    if recipe is None:
+        raise InputError(f"{path} has no RECIPE. Write `RECIPE = Recipe(...)` at its end.")
+    return replace(recipe, file=str(path))
