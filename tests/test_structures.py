@@ -311,6 +311,83 @@ def test_vmap_is_a_loop_and_compile_is_eager(case):
         torch._dynamo.reset()
 
 
+@CASES
+def test_vmap_without_warnings(case):
+    # warnings are errors here: torch warns where it has no batching rule and loops
+    structure, scores = case.structure, make_scores(case, 3, 2)
+    torch.testing.assert_close(torch.vmap(structure.argmax)(scores), structure.argmax(scores))
+    q = torch.vmap(lambda x: ag.Perturbed(structure, x).sample((4,)), randomness="different")
+    assert bool(structure.contains(q(scores)).all())
+    if structure.has_log_partition:
+        draw = torch.vmap(lambda x: structure.sample(x, (4,)), randomness="different")
+        assert bool(structure.contains(draw(scores)).all())
+
+
+def test_vmap_of_draws_without_warnings():
+    scores = torch.zeros(3, 2, 5)
+    topk = torch.vmap(lambda x: ag.presets.plackett_luce_topk(x, 2), randomness="different")(scores)
+    assert bool(ag.Subset(2).contains(topk).all())
+
+    def gradient(x: Tensor, estimator: ag.Estimator) -> Tensor:
+        return torch.func.grad(
+            lambda s: estimator(lambda z: z[..., 0], ag.Gibbs(ag.OneHot(), s)).sum()
+        )(x)
+
+    for estimator in (ag.ReinMax(), ag.GumbelRao(0.5, 2), ag.GumbelST(0.5)):
+        found = torch.vmap(lambda x, e=estimator: gradient(x, e), randomness="different")(scores)
+        assert found.shape == scores.shape
+        assert bool(found.isfinite().all())
+
+
+def answers(case: StructureCase, scores: Tensor) -> dict[str, Tensor]:
+    """Every question to a structure, and what hangs on it."""
+    structure, mask = case.structure, case.mask
+    found = {
+        "argmax": structure.argmax(scores, mask=mask),
+        "enumerate": structure.enumerate(case.event),
+    }
+    found["contains"] = structure.contains(found["argmax"])
+    for generator in (torch.Generator().manual_seed(0), ag.CounterRNG(0)):
+        law = ag.Perturbed(structure, scores)
+        found[f"draw {type(generator).__name__}"] = law.sample((2,), generator=generator)
+    for regularizer in case.regularizers:
+        rules = (ag.Implicit(), ag.Unrolled(), ag.FiniteDifference())
+        for rule in rules[:1] if isinstance(regularizer, ag.SuccessiveSoftmax) else rules:
+            x = scores.clone().requires_grad_()
+            soft = structure.relax(x, 0.5, regularizer=regularizer, backward=rule, mask=mask)
+            found[f"{regularizer} {rule}"] = torch.autograd.grad(soft.square().sum(), x)[0]
+    if structure.has_log_partition:
+        x = scores.clone().requires_grad_()
+        q = ag.Gibbs(structure, x, mask=mask)
+        total = q.entropy() + q.log_prob(q.sample(generator=torch.Generator().manual_seed(0)))
+        found["gibbs"] = torch.autograd.grad(total.sum(), x)[0]
+    return found
+
+
+@CASES
+def test_another_default_device_does_not_matter(case):
+    """`torch.set_default_device("cuda")` and scores on the CPU; here with meta as the default."""
+    scores = make_scores(case, 2).float()
+    expected = answers(case, scores)
+    with torch.device("meta"):
+        found = answers(case, scores)
+    for name, tensor in expected.items():
+        assert found[name].device.type == "cpu", name
+        torch.testing.assert_close(found[name], tensor, msg=lambda m, name=name: f"{name}: {m}")
+
+
+def test_traces_with_another_default_device():
+    scores, race = torch.randn(2, 4, 4), ag.ExponentialRace()
+    laws = [
+        lambda: ag.Perturbed(ag.Arborescence(), scores, noise=race),
+        lambda: ag.Perturbed(ag.SpanningTree(), scores),
+        lambda: ag.Perturbed(ag.Subset(2), scores),
+    ]
+    with torch.device("meta"):
+        for law in laws:
+            assert law().trace(generator=torch.Generator().manual_seed(0)).log_prob.device.type == "cpu"
+
+
 @PARTITION
 def test_gibbs_distribution(case):
     scores = make_scores(case, 2, 3).requires_grad_()

@@ -77,7 +77,7 @@ def xlogy(x: Tensor, y: Tensor) -> Tensor:
 
 
 def one_hot(index: Tensor, like: Tensor) -> Tensor:
-    """1 at `index` `(*batch, 1)` of the last dimension and 0 elsewhere; shape and dtype of `like`."""
+    """1 at `index` `(*batch, k)` of the last dimension and 0 elsewhere; shape and dtype of `like`."""
     zero = torch.zeros_like(like)
     # in place saves a copy, but vmap has no rule for it
     return zero.scatter(-1, index, 1) if is_transformed() else zero.scatter_(-1, index, 1)

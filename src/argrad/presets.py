@@ -6,6 +6,7 @@ from torch import Tensor
 
 from argrad._autograd import straight_through
 from argrad._checks import check_count
+from argrad._numerics import one_hot
 from argrad._types import Bool, Float, Generator, Tau
 from argrad.gibbs import Gibbs
 from argrad.gumbel import gumbel_softmax, gumbel_topk
@@ -190,4 +191,4 @@ def plackett_luce_topk(
     References: [kool2019].
     """
     top = gumbel_topk(scores.detach(), k, mask=mask, generator=generator)
-    return scores.detach().new_zeros(scores.shape).scatter_(-1, top.indices, 1.0)
+    return one_hot(top.indices, scores.detach())

@@ -105,9 +105,9 @@ def edmonds_trace(scores: Tensor, perturbed: Tensor, structure: Arborescence) ->
     n, batch = scores.shape[-1], scores.shape[:-2]
     cost = (-perturbed.detach()).double().cpu().reshape(-1, n, n).clone()
     cost[:, range(n), range(n)] = math.inf
-    sets = torch.zeros(len(cost), 2 * n, n, dtype=torch.bool)
-    arcs = torch.zeros(len(cost), 2 * n, 2, dtype=torch.int64)
-    trees = torch.zeros(len(cost), n, n, dtype=torch.float64)
+    sets = torch.zeros(len(cost), 2 * n, n, dtype=torch.bool, device="cpu")
+    arcs = torch.zeros(len(cost), 2 * n, 2, dtype=torch.int64, device="cpu")
+    trees = torch.zeros(len(cost), n, n, dtype=torch.float64, device="cpu")
     arrays = [t.numpy() for t in (sets, arcs, trees)]
     if len(cost) and run_rows(trace, len(cost), cost.numel(), cost.numpy(), root, *arrays):
         raise no_tree_allowed("Perturbed.trace", (trees.sum((-2, -1)) < n - 1).reshape(batch))

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from argrad._numerics import masked_scores
+from argrad._numerics import masked_scores, one_hot
 from argrad._types import Float, Generator, Shape
 from argrad.estimators.base import is_gibbs
 from argrad.estimators.exact import as_gibbs
@@ -55,7 +55,7 @@ class CategoricalPath(PathEstimator):
 def draw_one_hot(scores: Tensor, generator: Generator) -> Tensor:
     """A hard sample of softmax(scores), without gradient."""
     index = gumbel_max(scores.detach(), generator=generator)
-    return torch.zeros_like(scores).scatter_(-1, index[..., None], 1.0)
+    return one_hot(index[..., None], scores)
 
 
 def softmax_tangent(probs: Tensor, scores: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ class LocalExpectation(Estimator):
         if isinstance(structure, Bits):  # every bit is a variable of two classes
             scores = scores if mask is None else scores.masked_fill(~mask, -torch.inf)
             log_p = OneHot().log_prob(
-                torch.eye(2).to(scores).view(2, *(1,) * scores.dim(), 2),
+                torch.eye(2, dtype=scores.dtype, device=scores.device).view(2, *(1,) * scores.dim(), 2),
                 torch.stack([torch.zeros_like(scores), scores], -1),
             )
             values = scores.new_tensor([0.0, 1.0])

@@ -73,7 +73,7 @@ def _run(problem: tuple[Any, ...], euclidean: bool, tolerance: float, limit: int
     w = w.contiguous()
     plan, alpha, beta = torch.empty_like(w), torch.empty_like(r), torch.empty_like(c)
     residual = w.new_empty(len(w))
-    iterations = torch.empty(len(w), dtype=torch.int64)
+    iterations = torch.empty(len(w), dtype=torch.int64, device="cpu")
     arrays = (t.contiguous().numpy() for t in (w, r, c))
     results = (t.numpy() for t in (plan, alpha, beta, residual, iterations))
     options = (rows_at_most, columns_at_most, euclidean, tolerance, limit)

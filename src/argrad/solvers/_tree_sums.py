@@ -144,7 +144,7 @@ class _HessianProduct(torch.autograd.Function):
 
 
 def _empty(graphs: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.empty(len(graphs), dtype=dtype)
+    return torch.empty(len(graphs), dtype=dtype, device="cpu")
 
 
 def _run(kernel: Callable[..., int], graphs: Tensor, *args: object) -> None:

@@ -52,7 +52,7 @@ def arborescence_argmax(
     check_tree_scores(call, scores)
     check_root(call, scores, root, single_root)
     if single_root and scores.shape[-1] == 1:
-        raise no_tree_allowed(call, torch.ones(1))
+        raise no_tree_allowed(call, torch.ones(1, device="cpu"))
     arcs = split_root(widen(scores.detach()), root).cpu()
     single = single_root or root is None
     heads = _edmonds(arcs, single) if is_transformed() else _edmonds_kernel(arcs, single)
@@ -63,7 +63,7 @@ def _edmonds_kernel(arcs: Tensor, single: bool) -> Tensor:
     from argrad._kernels.arborescence import edmonds
 
     graphs = graphs_of(arcs)
-    heads = torch.empty(graphs.shape[::2], dtype=torch.int64)
+    heads = torch.empty(graphs.shape[::2], dtype=torch.int64, device="cpu")
     run_rows(edmonds, len(graphs), graphs.numel(), graphs.numpy(), single, heads.numpy())
     return heads.reshape(*arcs.shape[:-2], arcs.shape[-1])
 

@@ -223,8 +223,10 @@ def _run_infer(scores: Tensor, with_marginals: bool) -> tuple[Tensor, Tensor]:
     from argrad._kernels import chain as kernels
 
     x = family.rows(scores, 3)
-    log_z = torch.empty(len(x), dtype=torch.float64)
-    mu = torch.empty(len(x), x.shape[1] if with_marginals else 0, *x.shape[2:], dtype=scores.dtype)
+    log_z = torch.empty(len(x), dtype=torch.float64, device="cpu")
+    mu = torch.empty(
+        len(x), x.shape[1] if with_marginals else 0, *x.shape[2:], dtype=scores.dtype, device="cpu"
+    )
     family.run(kernels.infer, x, log_z, mu)
     log_z = log_z.to(scores.dtype).reshape(scores.shape[:-3])
     return log_z, mu.reshape(scores.shape) if with_marginals else mu
@@ -233,7 +235,7 @@ def _run_infer(scores: Tensor, with_marginals: bool) -> tuple[Tensor, Tensor]:
 def _run_hessian_product(scores: Tensor, v: Tensor) -> Tensor:
     from argrad._kernels import chain as kernels
 
-    x, out = family.rows(scores, 3), torch.empty(scores.shape, dtype=scores.dtype)
+    x, out = family.rows(scores, 3), torch.empty(scores.shape, dtype=scores.dtype, device="cpu")
     family.run(kernels.hessian_product, x, family.rows(v, 3), out.view(x.shape))
     return out
 
@@ -242,7 +244,7 @@ def _run_argmax(scores: Tensor) -> Tensor:
     from argrad._kernels import chain as kernels
 
     x = family.rows(scores, 3)
-    tags = torch.zeros(len(x), x.shape[1] + 1, dtype=torch.int64)
+    tags = torch.zeros(len(x), x.shape[1] + 1, dtype=torch.int64, device="cpu")
     family.run(kernels.argmax, x, tags)
     return tags.reshape(*scores.shape[:-3], x.shape[1] + 1)
 
@@ -250,7 +252,7 @@ def _run_argmax(scores: Tensor) -> Tensor:
 def _run_sample(scores: Tensor, uniform: Tensor) -> Tensor:
     from argrad._kernels import chain as kernels
 
-    x, tags = family.rows(scores, 3), torch.zeros(uniform.shape, dtype=torch.int64)
+    x, tags = family.rows(scores, 3), torch.zeros(uniform.shape, dtype=torch.int64, device="cpu")
     family.run(kernels.sample, x, family.draws(uniform, len(x)), family.draws(tags, len(x)))
     return tags
 

@@ -184,8 +184,8 @@ def _run_infer(scores: Tensor, with_marginals: bool, k: int | Tensor) -> tuple[T
     from argrad._kernels import chain_subset as kernels
 
     x = family.rows(scores, 1, torch.float64)
-    log_z = torch.empty(len(x), dtype=torch.float64)
-    mu = torch.empty(len(x), x.shape[1] if with_marginals else 0, dtype=torch.float64)
+    log_z = torch.empty(len(x), dtype=torch.float64, device="cpu")
+    mu = torch.empty(len(x), x.shape[1] if with_marginals else 0, dtype=torch.float64, device="cpu")
     family.run(kernels.infer, x, family.sizes(k, len(x)), log_z, mu)
     log_z = log_z.to(scores.dtype).reshape(scores.shape[:-1])
     return log_z, mu.to(scores.dtype).reshape(scores.shape) if with_marginals else mu
@@ -194,7 +194,10 @@ def _run_infer(scores: Tensor, with_marginals: bool, k: int | Tensor) -> tuple[T
 def _run_hessian_product(scores: Tensor, v: Tensor, k: int | Tensor) -> Tensor:
     from argrad._kernels import chain_subset as kernels
 
-    x, out = family.rows(scores, 1, torch.float64), torch.empty(scores.shape, dtype=torch.float64)
+    x, out = (
+        family.rows(scores, 1, torch.float64),
+        torch.empty(scores.shape, dtype=torch.float64, device="cpu"),
+    )
     direction = family.rows(v, 1, torch.float64)
     family.run(kernels.hessian_product, x, family.sizes(k, len(x)), direction, out.view(x.shape))
     return out.to(scores.dtype)
@@ -204,7 +207,7 @@ def _run_argmax(scores: Tensor, k: int | Tensor) -> Tensor:
     from argrad._kernels import chain_subset as kernels
 
     x = family.rows(scores, 1, torch.float64)
-    bits = torch.zeros(len(x), (x.shape[1] + 1) // 2)
+    bits = torch.zeros(len(x), (x.shape[1] + 1) // 2, device="cpu")
     family.run(kernels.argmax, x, family.sizes(k, len(x)), bits)
     return bits.reshape(*scores.shape[:-1], bits.shape[-1])
 
@@ -212,7 +215,7 @@ def _run_argmax(scores: Tensor, k: int | Tensor) -> Tensor:
 def _run_sample(scores: Tensor, k: int | Tensor, uniform: Tensor) -> Tensor:
     from argrad._kernels import chain_subset as kernels
 
-    x, bits = family.rows(scores, 1, torch.float64), torch.zeros(uniform.shape)
+    x, bits = family.rows(scores, 1, torch.float64), torch.zeros(uniform.shape, device="cpu")
     draws, out = family.draws(uniform, len(x)), family.draws(bits, len(x))
     family.run(kernels.sample, x, family.sizes(k, len(x)), draws, out)
     return bits

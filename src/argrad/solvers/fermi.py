@@ -84,7 +84,7 @@ class _Fermi(torch.autograd.Function):
             return None, None, None
         if torch.is_grad_enabled() or is_transformed() or not z.is_cpu:
             return pull_back(z, rest, g), None, None
-        out = torch.empty(z.shape, dtype=z.dtype)
+        out = torch.empty(z.shape, dtype=z.dtype, device="cpu")
         pull_rows("fermi", z, rest, g, out)
         return out, None, None
 
@@ -103,7 +103,7 @@ class _FermiBothWays(_Fermi):
 
 
 def _solve_kernel(scores: Tensor, k: Tensor | None, size: int, call: str) -> tuple[Tensor, Tensor]:
-    z, rest = (torch.empty(scores.shape, dtype=scores.dtype) for _ in range(2))
+    z, rest = (torch.empty(scores.shape, dtype=scores.dtype, device="cpu") for _ in range(2))
     solve_rows("fermi", call, scores, k, size, z, rest)
     return z, rest
 

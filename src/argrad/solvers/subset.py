@@ -134,8 +134,8 @@ def _run_infer(
     from argrad._kernels import subset as kernels
 
     x = family.rows(scores, 1, torch.float64)
-    log_z = torch.empty(len(x), dtype=torch.float64)
-    mu = torch.empty(len(x), x.shape[1] if with_marginals else 0, dtype=torch.float64)
+    log_z = torch.empty(len(x), dtype=torch.float64, device="cpu")
+    mu = torch.empty(len(x), x.shape[1] if with_marginals else 0, dtype=torch.float64, device="cpu")
     family.run(kernels.infer, x, family.sizes(k, len(x)), at_most, log_z, mu)
     log_z = log_z.to(scores.dtype).reshape(scores.shape[:-1])
     return log_z, mu.to(scores.dtype).reshape(scores.shape) if with_marginals else mu
@@ -144,7 +144,10 @@ def _run_infer(
 def _run_hessian_product(scores: Tensor, v: Tensor, k: int | Tensor, at_most: bool) -> Tensor:
     from argrad._kernels import subset as kernels
 
-    x, out = family.rows(scores, 1, torch.float64), torch.empty(scores.shape, dtype=torch.float64)
+    x, out = (
+        family.rows(scores, 1, torch.float64),
+        torch.empty(scores.shape, dtype=torch.float64, device="cpu"),
+    )
     family.run(
         kernels.hessian_product,
         x,

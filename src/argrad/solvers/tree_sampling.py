@@ -63,7 +63,7 @@ def arborescence_sample(
     check_tree_scores(call, scores)
     check_root(call, scores, root, single_root)
     if single_root and scores.shape[-1] == 1:
-        raise no_tree_allowed(call, torch.ones(1))
+        raise no_tree_allowed(call, torch.ones(1, device="cpu"))
     arcs = split_root(widen(scores.detach()), root)
     z = _sample(call, arcs, single_root or root is None, sample_shape, scores.dtype, generator)
     return join_root(z, root)
@@ -124,7 +124,7 @@ def _draw_heads_kernel(arcs: Tensor, words: Tensor, count: int, single: bool) ->
     from argrad._kernels.tree_sampling import sample
 
     graphs = graphs_of(arcs)
-    heads = torch.empty((count * len(graphs), graphs.shape[-1]), dtype=torch.int64)
+    heads = torch.empty((count * len(graphs), graphs.shape[-1]), dtype=torch.int64, device="cpu")
     if heads.numel():
         tables = [x.numpy() for x in _tables(graphs, single)]
         work = heads.numel() * graphs.shape[-1]
@@ -137,8 +137,11 @@ def _tables(graphs: Tensor, single: bool) -> tuple[Tensor, ...]:
     from argrad._kernels.tree_sampling import LOG, factor
 
     size, m = len(graphs), graphs.shape[-1]
-    direct, tables = torch.empty(2, size, m + 2, m, dtype=torch.float64)
-    small, kind = torch.empty(size, m, dtype=torch.bool), torch.empty(size, dtype=torch.int8)
+    direct, tables = torch.empty(2, size, m + 2, m, dtype=torch.float64, device="cpu")
+    small, kind = (
+        torch.empty(size, m, dtype=torch.bool, device="cpu"),
+        torch.empty(size, dtype=torch.int8, device="cpu"),
+    )
     arrays = [x.numpy() for x in (direct, tables, small, kind)]
     run_rows(factor, size, graphs.numel() * m, graphs.numpy(), single, *arrays)
     again = kind == LOG

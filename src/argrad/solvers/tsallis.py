@@ -137,7 +137,7 @@ def _solve_kernel(
     scores: Tensor, k: Tensor | None, size: int, order: Tensor | None, a: float, call: str
 ) -> Tensor:
     """k of `(*batch, 1)` or `size` for all, a of `(*batch, 1)` or one float."""
-    out = torch.empty(scores.shape, dtype=scores.dtype)
+    out = torch.empty(scores.shape, dtype=scores.dtype, device="cpu")
     if order is None and a in (0.5, 1.0):
         solve_rows("tsallis", call, scores, k, size, _POWERS[a], out)
     else:
@@ -162,7 +162,7 @@ def _(info: Any, in_dims: tuple[Any, ...], *args: Any) -> Any:
 
 
 def _pull_back_kernel(z: Tensor, g: Tensor, k: Size, power: int) -> Tensor:
-    out = torch.empty(z.shape, dtype=z.dtype)
+    out = torch.empty(z.shape, dtype=z.dtype, device="cpu")
     top = math.inf if isinstance(k, int) and k == 1 else 1.0
     pull_rows("tsallis", z, g, power, top, out)
     return out

@@ -134,11 +134,13 @@ def _all_rooted(n: int, root: int) -> Tensor:
     """All arborescences on n nodes: every choice of heads, less those with a cycle."""
     children = [c for c in range(n) if c != root]
     if not children:
-        return torch.zeros(1, 1, 1)
-    heads = torch.cartesian_prod(*(torch.tensor([h for h in range(n) if h != c]) for c in children))
+        return torch.zeros(1, 1, 1, device="cpu")
+    heads = torch.cartesian_prod(
+        *(torch.tensor([h for h in range(n) if h != c], device="cpu") for c in children)
+    )
     heads = heads.reshape(-1, len(children))
-    z = torch.zeros(len(heads), n, n)
-    rows = torch.arange(len(heads))
+    z = torch.zeros(len(heads), n, n, device="cpu")
+    rows = torch.arange(len(heads), device="cpu")
     for column, child in enumerate(children):
         z[rows, heads[:, column], child] = 1.0
     return z[all_reached(z, root)]

@@ -58,7 +58,9 @@ class Bits(Structure):
 
     def _enumerate(self, event_shape: torch.Size) -> Tensor:
         n = event_shape[-1]
-        return ((torch.arange(2**n)[:, None] >> torch.arange(n - 1, -1, -1)) & 1).float()
+        return (
+            (torch.arange(2**n, device="cpu")[:, None] >> torch.arange(n - 1, -1, -1, device="cpu")) & 1
+        ).float()
 
     def _relaxations(self, tau: Tau) -> Relaxations:
         def both(solve: Solver) -> Callable[[Regularizer], Solvers]:

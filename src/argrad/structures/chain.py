@@ -83,7 +83,7 @@ class Chain(Structure):
 
     def _enumerate(self, event_shape: torch.Size) -> Tensor:
         length, tags = event_shape[0] + 1, event_shape[-1]
-        all_tags = torch.tensor(list(itertools.product(range(tags), repeat=length)))
+        all_tags = torch.tensor(list(itertools.product(range(tags), repeat=length)), device="cpu")
         one_hot = torch.nn.functional.one_hot(all_tags, tags).float()
         return one_hot[:, :-1, :, None] * one_hot[:, 1:, None, :]
 

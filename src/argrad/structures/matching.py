@@ -72,7 +72,7 @@ class Matching(Structure):
         for size in sizes:
             for rows in itertools.combinations(range(n), size):
                 for columns in itertools.permutations(range(m), size):
-                    z = torch.zeros(n, m)
+                    z = torch.zeros(n, m, device="cpu")
                     z[list(rows), list(columns)] = 1.0
                     found.append(z)
         return torch.stack(found)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from argrad._checks import check_any_allowed
-from argrad._numerics import logsumexp
+from argrad._numerics import logsumexp, one_hot
 from argrad._types import Generator, Shape, Tau
 from argrad.gumbel import gumbel_max
 from argrad.regularizers import (
@@ -54,7 +54,7 @@ class OneHot(Structure):
     default_regularizer: ClassVar[Regularizer] = Entropy()
 
     def _argmax(self, scores: Tensor) -> Tensor:
-        return torch.zeros_like(scores).scatter_(-1, scores.argmax(-1, keepdim=True), 1.0)
+        return one_hot(scores.argmax(-1, keepdim=True), scores)
 
     def contains(self, z: Tensor) -> Tensor:
         """Zeros and a single one."""
@@ -65,7 +65,7 @@ class OneHot(Structure):
         return event_shape[-1]
 
     def _enumerate(self, event_shape: torch.Size) -> Tensor:
-        return torch.eye(event_shape[-1])
+        return torch.eye(event_shape[-1], device="cpu")
 
     def _check_allowed(self, call: str, scores: Tensor) -> None:
         check_any_allowed(call, scores)
@@ -102,4 +102,4 @@ class OneHot(Structure):
     def _sample(self, scores: Tensor, sample_shape: torch.Size, generator: Generator) -> Tensor:
         scores = scores.expand(sample_shape + scores.shape)
         index = gumbel_max(scores, generator=generator)
-        return torch.zeros_like(scores).scatter_(-1, index[..., None], 1.0)
+        return one_hot(index[..., None], scores)

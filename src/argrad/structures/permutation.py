@@ -77,7 +77,9 @@ class Permutation(Structure):
 
     def _enumerate(self, event_shape: torch.Size) -> Tensor:
         n = event_shape[-1]
-        return torch.eye(n)[torch.tensor(list(itertools.permutations(range(n))))]
+        return torch.eye(n, device="cpu")[
+            torch.tensor(list(itertools.permutations(range(n))), device="cpu")
+        ]
 
     def _relaxations(self, tau: Tau) -> Relaxations:
         return {

@@ -82,7 +82,7 @@ class Subset(Structure):
         order = torch.sort(scores, dim=-1, descending=True, stable=True).indices
         rank = torch.arange(scores.shape[-1], device=scores.device).expand(scores.shape)
         chosen = (rank < self._column(scores)).to(scores.dtype)
-        z = torch.zeros_like(scores).scatter_(-1, order, chosen)
+        z = torch.zeros_like(scores).scatter(-1, order, chosen)
         return torch.where(scores > 0, z, 0.0) if self.at_most else z
 
     def contains(self, z: Tensor) -> Tensor:
@@ -99,7 +99,7 @@ class Subset(Structure):
         n, k = event_shape[-1], self._int("enumerate")
         sizes = range(k + 1) if self.at_most else (k,)
         sets = [c for size in sizes for c in itertools.combinations(range(n), size)]
-        z = torch.zeros(len(sets), n)
+        z = torch.zeros(len(sets), n, device="cpu")
         for row, items in zip(z, sets, strict=True):
             row[list(items)] = 1.0
         return z
