@@ -108,6 +108,7 @@ class RichProgress(Progress):
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
+        from rich import get_console
         from rich.live import Live
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -121,11 +122,12 @@ class RichProgress(Progress):
         self._task = self._bar.add_task("warming up", total=None, left="")
         self._lines: Sequence[Line] = ()
         self._all = False
-        self._live = Live(get_renderable=self._render, refresh_per_second=8)
+        self._console = get_console()
+        self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=8)
 
     def say(self, text: str) -> None:
         """Above the table."""
-        self._live.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def update(self, lines: Sequence[Line], done: float, total: float) -> None:
         """Redraw."""
@@ -152,7 +154,7 @@ class RichProgress(Progress):
         from rich.table import Table
         from rich.text import Text
 
-        room = len(self._lines) if self._all else max(self._live.console.height - 8, 3)
+        room = len(self._lines) if self._all else max(self._console.height - 8, 3)
         shown = in_sight(self._lines, room)
         table = Table(
             title=Text(self.table.title),
