@@ -53,7 +53,7 @@ class Way:
 
     Attributes:
         estimator: for a step of training; the same object each time if it learns something.
-        slope: factor on the scores at a step (slope annealing).
+        slope: by which the model multiplies its scores at a step (slope annealing), and after the last one for good.
     """
 
     estimator: Callable[[int], Estimator]
@@ -63,8 +63,7 @@ class Way:
         self, f: Cost, layer: Layer, scores: Tensor, step: int, generator: torch.Generator
     ) -> Tensor:
         """An estimate of E f whose backward pass is this way's gradient; `f` takes flat samples."""
-        slope = self.slope(step)
-        law = layer.law(scores if slope == 1.0 else slope * scores)
+        law = layer.law(scores)
         return self.estimator(step)(lambda z: f(layer.flat(z)), law, generator=generator)
 
     @property

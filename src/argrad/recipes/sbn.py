@@ -59,7 +59,7 @@ class Sbn(nn.Module):
 
     def __init__(self, layer: Layer, mean: Tensor) -> None:
         super().__init__()
-        self.layer, half = layer, len(mean) // 2
+        self.layer, self.slope, half = layer, 1.0, len(mean) // 2
         self.first = nn.Linear(half, layer.size)
         self.second = nn.Linear(layer.size, layer.size)
         self.last = nn.Linear(layer.size, half)
@@ -69,7 +69,11 @@ class Sbn(nn.Module):
 
     def scores(self, x: Tensor) -> Tensor:
         """Of the first layer."""
-        return self.first(x - self.mean)
+        return self.slope * self.first(x - self.mean)
+
+    def inner_scores(self, h: Tensor) -> Tensor:
+        """Of the second layer, given a flat sample of the first."""
+        return self.slope * self.second(h)
 
     def cost(self, h: Tensor, y: Tensor) -> Tensor:
         r"""$-\log p(y|h_2)$ for flat samples of the second layer."""
@@ -98,9 +102,10 @@ def expected_cost(
 ) -> Tensor:
     """An estimate of the bound for each image, one estimator inside the other."""
     outer, inner = ways
+    model.slope = outer.slope(step)
 
     def after_first(h: Tensor) -> Tensor:  # (S, batch, size) -> (S, batch)
-        return inner.expected(partial(model.cost, y=y), model.layer, model.second(h), step, noise)
+        return inner.expected(partial(model.cost, y=y), model.layer, model.inner_scores(h), step, noise)
 
     return outer.expected(after_first, model.layer, model.scores(x), step, noise)
 
@@ -125,6 +130,7 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
         loss.backward()
         decay.step(step)
         run.log(loss=loss)
+    model.slope = ways[0].slope(config.steps)
     return evaluate(config, model, images, run)
 
 
@@ -146,7 +152,7 @@ def bound(model: Sbn, pixels: Tensor, samples: int, generator: torch.Generator) 
     x, y = pixels.chunk(2, -1)
     layer = model.layer
     first = layer.law(model.scores(x)).sample(torch.Size([samples]), generator=generator)
-    second = layer.law(model.second(layer.flat(first))).sample(generator=generator)
+    second = layer.law(model.inner_scores(layer.flat(first))).sample(generator=generator)
     return (-model.cost(layer.flat(second), y)).logsumexp(0) - math.log(samples)
 
 

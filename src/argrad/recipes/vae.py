@@ -63,7 +63,7 @@ class Vae(nn.Module):
 
     def __init__(self, layer: Layer, pixels: int, hidden: int | None, mean: Tensor) -> None:
         super().__init__()
-        self.layer = layer
+        self.layer, self.slope = layer, 1.0
         self.encoder = nn.Linear(pixels, layer.size)
         inner = [nn.Linear(layer.size, hidden), nn.ReLU()] if hidden else []
         last = nn.Linear(hidden or layer.size, pixels)
@@ -74,7 +74,7 @@ class Vae(nn.Module):
 
     def encode(self, x: Tensor) -> Tensor:
         """Flat scores of the latent variables."""
-        return self.encoder(x - self.mean)
+        return self.slope * self.encoder(x - self.mean)
 
     def cost(self, z: Tensor, x: Tensor) -> Tensor:
         r"""$-\log p(x|z)$ for flat samples `(S, batch, size)`."""
@@ -84,6 +84,7 @@ class Vae(nn.Module):
 
 def negative_elbo(model: Vae, way: Way, x: Tensor, step: int, noise: torch.Generator) -> Tensor:
     """The training loss: an estimate of -ELBO, mean over the images."""
+    model.slope = way.slope(step)
     scores = model.encode(x)
     cost = way.expected(partial(model.cost, x=x), model.layer, scores, step, noise)
     return (cost + model.layer.kl_to_uniform(scores)).mean()
@@ -131,6 +132,7 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
         loss.backward()
         decay.step(step)
         run.log(loss=loss)
+    model.slope = way.slope(config.steps)
     return evaluate(config, model, images, run)
 
 
