@@ -40,9 +40,9 @@ class Exact(Estimator):
         return None
 
     def _estimate(self, f: Cost, q: StructuredDistribution, generator: Generator) -> Tensor:
-        z = as_gibbs(q).enumerate_support()
-        weights = torch.exp(q.log_prob(z))
-        return (weights * f(z)).sum(0)
+        law = as_gibbs(q)
+        z = law.enumerate_support()
+        return (torch.exp(law._log_prob(z)) * f(z)).sum(0)
 
 
 def as_gibbs(q: StructuredDistribution) -> Gibbs:

@@ -3,29 +3,25 @@ r"""REBAR and RELAX: a relaxation as control variate."""
 from __future__ import annotations
 
 import math
-from typing import ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from argrad import random
-from argrad._checks import check_count, check_tau
+from argrad._checks import check_count, check_tau, is_transformed
 from argrad._numerics import masked_scores
 from argrad._types import Generator
-from argrad.conditional_gumbel import gumbel_posterior
 from argrad.estimators.base import Cost, Estimator, is_gibbs, no_gradient
+from argrad.estimators.coupling import couple_noise, relax_coupled
 from argrad.estimators.exact import as_gibbs
+from argrad.gibbs import Gibbs
 from argrad.structured import StructuredDistribution
 from argrad.structures.bits import Bits
 from argrad.structures.one_hot import OneHot
 
-
-class Coupled(NamedTuple):
-    """Perturbed scores that chose `hard`, and others drawn given that choice; functions of `scores`."""
-
-    hard: Tensor
-    free: Tensor
-    given: Tensor
+Parameters = Mapping[str, Tensor]
+Slopes = dict[str, Tensor]
 
 
 class Rebar(nn.Module, Estimator):
@@ -86,53 +82,83 @@ class Rebar(nn.Module, Estimator):
         """As every estimator: the estimate, shape of the batch."""
         return self.estimate(f, q, generator=generator)
 
-    def surrogate(self, f: Cost, relaxed: Tensor) -> Tensor:
-        """The control variate at relaxed points, `(S, *batch)`; scaled by `eta` afterwards."""
-        return f(relaxed)
-
     def _estimate(self, f: Cost, q: StructuredDistribution, generator: Generator) -> Tensor:
         law = as_gibbs(q)
-        original = masked_scores(law.scores, law.mask)
-        with torch.enable_grad():
-            scores = original.detach().requires_grad_()
-            couple = couple_noise(law.structure, scores, self.num_samples, generator)
-            tau, eta = self.log_tau.exp().to(scores), self.eta.to(scores)
-            free, given = (_relaxed(law.structure, w, tau) for w in (couple.free, couple.given))
-            control, at_given = (eta * self.surrogate(f, point) for point in (free, given))
-            difference = (control - at_given).sum()
-            path = None
-            if difference.requires_grad:
-                (path,) = torch.autograd.grad(
-                    difference, scores, create_graph=self._trains(), allow_unused=True
-                )
-            if path is None:
-                raise no_gradient(type(self).__name__)
-        cost = f(couple.hard)
-        score = couple.hard - law.mean.detach()  # the gradient of log p(z): z - E z
-        event = (1,) * len(q.event_shape)
-        weight = (cost.detach() - at_given).reshape(*cost.shape, *event)
-        samples = self.num_samples
-        estimate = (weight * score).mean(0) + path / samples  # Eq. (1)
-        change = torch.where(torch.isfinite(original), original - original.detach(), 0.0)
+        scores = masked_scores(law.scores, law.mask)
+        solve = self._by_func if is_transformed() else self._by_autograd
+        cost, estimate, slopes = solve(f, law, scores.detach(), generator)
+        change = torch.where(torch.isfinite(scores), scores - scores.detach(), 0.0)
         result = cost.mean(0) + q._sum_event(change * estimate.detach())
-        return result + self._training_term(estimate, q) if self._trains() else result
+        return result + self._training_term(slopes, result) if slopes else result
 
-    def _trains(self) -> bool:
-        return torch.is_grad_enabled() and any(p.requires_grad for p in self.parameters())
+    def _by_autograd(
+        self, f: Cost, law: Gibbs, scores: Tensor, generator: Generator
+    ) -> tuple[Tensor, Tensor, Slopes]:
+        """Costs of the samples, Eq. (1), and the slopes of its square for the control variate's parameters."""
+        trained = [(name, p) for name, p in self.named_parameters() if p.requires_grad]
+        trained = trained if torch.is_grad_enabled() else []
+        with torch.enable_grad():
+            scores = scores.requires_grad_()
+            hard, free, given = self._controls(f, law, scores, dict(self.named_parameters()), generator)
+            path = _slope(type(self).__name__, (free - given).sum(), scores, bool(trained))
+            cost = f(hard)
+            estimate = self._combine(law, hard, cost, given, path)
+            if not trained:
+                return cost, estimate, {}
+            square = estimate.pow(2).sum()
+            grads = torch.autograd.grad(square, [p for _, p in trained], allow_unused=True)
+        pairs = zip(trained, grads, strict=True)
+        return cost, estimate, {name: grad for (name, _), grad in pairs if grad is not None}
 
-    def _training_term(self, estimate: Tensor, q: StructuredDistribution) -> Tensor:
-        r"""Value 0; gradient $\nabla_\phi \hat g^2$ for the control variate's parameters, and no others.
+    def _by_func(
+        self, f: Cost, law: Gibbs, scores: Tensor, generator: Generator
+    ) -> tuple[Tensor, Tensor, Slopes]:
+        """The same inside `torch.compile` and `torch.func`, where gradients are functions of functions."""
+
+        def square(own: Parameters) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+            def gap(theta: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+                hard, free, given = self._controls(f, law, theta, own, generator)
+                return (free - given).sum(), (hard, given)
+
+            path, (hard, given) = torch.func.grad(gap, has_aux=True)(scores)
+            cost = f(hard)
+            estimate = self._combine(law, hard, cost, given, path)
+            return estimate.pow(2).sum(), (cost, estimate)
+
+        own = {name: p.detach() for name, p in self.named_parameters()}
+        slopes, (cost, estimate) = torch.func.grad(square, has_aux=True)(own)
+        trained = {name for name, p in self.named_parameters() if p.requires_grad}
+        return cost, estimate, {name: grad for name, grad in slopes.items() if name in trained}
+
+    def _controls(
+        self, f: Cost, law: Gibbs, scores: Tensor, own: Parameters, generator: Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Hard samples, and the control variate at the relaxed points behind them and given them."""
+        couple = couple_noise(law.structure, scores, self.num_samples, generator)
+        perturbed = torch.cat([couple.free, couple.given])  # one evaluation of f for both
+        points = relax_coupled(law.structure, perturbed, own["log_tau"].exp().to(scores))
+        free, given = (own["eta"].to(scores) * self._control(f, points, law, own)).chunk(2)
+        return couple.hard, free, given
+
+    def _control(self, f: Cost, points: Tensor, law: Gibbs, own: Parameters) -> Tensor:
+        """The control variate at relaxed points, `(S, *batch)`, before it is scaled by `eta`."""
+        del law, own
+        return f(points)
+
+    def _combine(self, law: Gibbs, hard: Tensor, cost: Tensor, given: Tensor, path: Tensor) -> Tensor:
+        """Eq. (1), the mean over samples; the gradient of log p(z) is z - E z."""
+        weight = (cost.detach() - given).reshape(cost.shape + (1,) * len(law.event_shape))
+        return (weight * (hard - law.mean.detach())).mean(0) + path / self.num_samples
+
+    def _training_term(self, slopes: Slopes, like: Tensor) -> Tensor:
+        r"""Value 0, shape of the batch; gradient $\nabla_\phi \hat g^2$ for the control variate, and nothing else.
 
         $\mathbb{E} \hat g$ does not depend on $\phi$, so this is an unbiased gradient of the variance.
         """
-        parameters = [p for p in self.parameters() if p.requires_grad]
-        square = q._sum_event(estimate**2)
-        grads = torch.autograd.grad(square.sum(), parameters, allow_unused=True)
-        term = square.new_zeros(())
-        for parameter, grad in zip(parameters, grads, strict=True):
-            if grad is not None:
-                term = term + ((parameter - parameter.detach()) * grad.detach()).sum().to(term)
-        return (term / max(q.batch_shape.numel(), 1)).expand(q.batch_shape)
+        own = dict(self.named_parameters())
+        terms = [((own[n] - own[n].detach()) * slope.detach()).sum() for n, slope in slopes.items()]
+        total = torch.stack([term.to(like.dtype) for term in terms]).sum()
+        return (total / max(like.numel(), 1)).expand(like.shape)
 
 
 class Relax(Rebar):
@@ -172,41 +198,26 @@ class Relax(Rebar):
         """The sample, and two relaxed points if `use_f`."""
         return (3 if self.use_f else 1) * self.num_samples
 
-    def surrogate(self, f: Cost, relaxed: Tensor) -> Tensor:
+    def _control(self, f: Cost, points: Tensor, law: Gibbs, own: Parameters) -> Tensor:
         """f + r at relaxed points, or r alone."""
-        batch = relaxed.dim() - self._event
-        extra = self.network(relaxed.flatten(batch))
+        batch = points.dim() - len(law.event_shape)
+        extra = self._call_network(points.flatten(batch), own)
         extra = extra.squeeze(-1) if extra.dim() == batch + 1 else extra
-        return f(relaxed) + extra if self.use_f else extra
+        return f(points) + extra if self.use_f else extra
 
-    def _estimate(self, f: Cost, q: StructuredDistribution, generator: Generator) -> Tensor:
-        self._event = len(q.event_shape)
-        return super()._estimate(f, q, generator)
-
-
-def couple_noise(
-    structure: OneHot | Bits | object, scores: Tensor, count: int, generator: Generator
-) -> Coupled:
-    """`count` draws: the choice, the perturbed scores behind it, and fresh ones given the choice.
-
-    Both are differentiable functions of the scores; bits are one-hots of two classes.
-    """
-    first, second = random.split(generator, 2)
-    theta = scores.expand(count, *scores.shape)
-    two = torch.stack([torch.zeros_like(theta), theta], -1) if isinstance(structure, Bits) else theta
-    noise = random.gumbel(two.shape, dtype=two.dtype, device=two.device, generator=first)
-    free = two + noise
-    index = free.detach().argmax(-1)
-    given = gumbel_posterior(two, index, generator=second)
-    hard = torch.zeros_like(two).scatter_(-1, index[..., None], 1.0)
-    if isinstance(structure, Bits):
-        return Coupled(hard[..., 1], free[..., 1] - free[..., 0], given[..., 1] - given[..., 0])
-    return Coupled(hard.detach(), free, given)
+    def _call_network(self, points: Tensor, own: Parameters) -> Tensor:
+        if not is_transformed():
+            return self.network(points)
+        start = "network."
+        parts = {name.removeprefix(start): p for name, p in own.items() if name.startswith(start)}
+        return torch.func.functional_call(self.network, parts, (points,))
 
 
-def _relaxed(structure: object, perturbed: Tensor, tau: Tensor) -> Tensor:
-    closed = perturbed == -math.inf
-    x = perturbed.masked_fill(closed, 0.0) / tau
-    if isinstance(structure, Bits):
-        return torch.sigmoid(x).masked_fill(closed, 0.0)
-    return x.masked_fill(closed, -math.inf).softmax(-1)
+def _slope(name: str, value: Tensor, point: Tensor, create_graph: bool) -> Tensor:
+    """The derivative of `value` for `point`, with a sentence if there is none."""
+    if not value.requires_grad:
+        raise no_gradient(name)
+    (slope,) = torch.autograd.grad(value, point, create_graph=create_graph, allow_unused=True)
+    if slope is None:
+        raise no_gradient(name)
+    return slope

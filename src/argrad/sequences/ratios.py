@@ -62,19 +62,43 @@ def leave_one_out_log_ratio(
 
     References: [kool2020].
     """
-    log_terms, log_weight = _integrand(log_p)  # (*batch, nodes, k), (*batch, nodes)
-    total = log_terms.sum(-1)
-    whole = logsumexp(log_weight + total)
-    # without s: in D \ s the probabilities are p / (1 - p_s), and time runs 1 / (1 - p_s) slower; the
-    # integral is the same one without the factor of s
-    one = logsumexp(log_weight[..., None] + total[..., None] - log_terms, -2)  # (*batch, k)
+    log_terms, joint = _factors(log_p)
+    one = _first_order(log_terms, joint)
     if order == 1:
-        return (one - whole[..., None]).to(log_p.dtype)
-    pair = total[..., None, None] - log_terms[..., :, None] - log_terms[..., None, :]
-    two = logsumexp(log_weight[..., None, None] + pair, -3)  # (*batch, k, k)
-    ratio = two - one[..., :, None]
-    eye = torch.eye(log_p.shape[-1], dtype=torch.bool, device=log_p.device)
-    return ratio.masked_fill(eye, 0.0).to(log_p.dtype)
+        return (one - logsumexp(joint)[..., None]).to(log_p.dtype)
+    return _second_order(log_terms, joint, one).to(log_p.dtype)
+
+
+def both_log_ratios(log_p: Float[Tensor, "*batch k"]) -> tuple[Tensor, Tensor]:
+    """The ratios of order 1 and 2, `(*batch, k)` and `(*batch, k, k)`, from one integral."""
+    log_terms, joint = _factors(log_p)
+    one = _first_order(log_terms, joint)
+    first = one - logsumexp(joint)[..., None]
+    return first.to(log_p.dtype), _second_order(log_terms, joint, one).to(log_p.dtype)
+
+
+def _factors(log_p: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The log-factor of each item, `(*batch, nodes, k)`, and of all together with the weight, `(*batch, nodes)`.
+
+    Without s: in $D \setminus s$ the probabilities are $p / (1 - p_s)$, and time runs $1 / (1 - p_s)$ slower; the
+    integral is the same one without the factor of s.
+    """
+    log_terms, log_weight = _integrand(log_p)
+    return log_terms, log_weight + log_terms.sum(-1)
+
+
+def _first_order(log_terms: Tensor, joint: Tensor) -> Tensor:
+    """The log-integral without the factor of each item, `(*batch, k)`; of no factor at all it is exactly 0."""
+    one = logsumexp(joint[..., None] - log_terms, -2)
+    return one if one.shape[-1] > 1 else torch.zeros_like(one)
+
+
+def _second_order(log_terms: Tensor, joint: Tensor, one: Tensor) -> Tensor:
+    pair = joint[..., None, None] - log_terms[..., :, None] - log_terms[..., None, :]
+    two = logsumexp(pair, -3)  # (*batch, k, k)
+    ratio = (two if two.shape[-1] > 2 else torch.zeros_like(two)) - one[..., :, None]
+    eye = torch.eye(ratio.shape[-1], dtype=torch.bool, device=ratio.device)
+    return ratio.masked_fill(eye, 0.0)
 
 
 def _integrand(log_p: Tensor) -> tuple[Tensor, Tensor]:
