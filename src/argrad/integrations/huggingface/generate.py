@@ -63,8 +63,8 @@ def stochastic_beam_search(
     """
     k = generation_config.num_beams
     _check_config(generation_config, k)
-    rows = torch.arange(0, len(input_ids), k, device=input_ids.device)
-    kwargs = _select(model, model_kwargs, rows, len(input_ids))
+    once = torch.arange(0, len(input_ids), k, device=input_ids.device)  # the first beam of each row
+    kwargs = _select(model, model_kwargs, once, len(input_ids))
     step = _step(model, generation_config, input_ids, logits_processor, kwargs, k)
     return search(
         step,
