@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from benchmarks.line import Line
-from benchmarks.lines import estimators, gumbel, imports, recipes, structures, toolbox
+from benchmarks.lines import estimators, gumbel, imports, recipes, sequences, structures, toolbox
 
 TOPICS: dict[str, tuple[Line, ...]] = {
     "estimators": estimators.LINES,
     "gumbel": gumbel.LINES,
     "imports": imports.LINES,
     "recipes": recipes.LINES,
+    "sequences": sequences.LINES,
     "structures": structures.LINES,
     "toolbox": toolbox.LINES,
 }
