@@ -4,6 +4,6 @@
 downloads, `idx.py` reads the format of MNIST.
 """
 
-from argrad.recipes.data.images import Images, load
+from argrad.recipes.data.images import Images, Name, load
 
-__all__ = ["Images", "load"]
+__all__ = ["Images", "Name", "load"]

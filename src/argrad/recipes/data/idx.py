@@ -55,4 +55,4 @@ def _unpacked(path: Path) -> bytes:
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path} is damaged or truncated ({error}). {_AGAIN}") from None
     except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}.") from None
+        raise DataError(f"cannot read {path}: {error.strerror}. {_AGAIN}") from None

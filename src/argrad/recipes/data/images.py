@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -13,7 +15,7 @@ from argrad.recipes.data import fetch, places
 from argrad.recipes.data.idx import read_idx
 from argrad.recipes.data.places import DataError
 
-NAMES = ("digits", "mnist", "binarized-mnist", "fashion-mnist")
+Name = Literal["digits", "mnist", "binarized-mnist", "fashion-mnist"]  # the type of a recipe's option
 
 
 @dataclass(frozen=True)
@@ -68,10 +70,10 @@ def load(name: str) -> Images:
     if name == "digits":
         return _digits()
     if name == "binarized-mnist":
-        folder = places.find("binarized_mnist", "binarized_mnist_train.mat")
+        folder = places.find(("binarized_mnist", "binarized-mnist"), ("binarized_mnist_train.mat",))
         return load("mnist").binarized() if folder is None else _matlab(folder)
     if name not in _IDX:
-        raise DataError(f"there is no data set {name!r}; there are {', '.join(NAMES)}.")
+        raise DataError(f"there is no data set {name!r}; there are {', '.join(get_args(Name))}.")
     return _idx(name)
 
 
@@ -80,6 +82,7 @@ def load(name: str) -> Images:
 
 @dataclass(frozen=True)
 class _IdxSet:
+    folders: tuple[str, ...]  # where its files may be; the second is torchvision's layout
     urls: tuple[str, ...]  # folders that have the gzipped files
     md5: tuple[str, ...]  # of the unpacked files
 
@@ -92,6 +95,7 @@ _FILES = (
 )
 _IDX = {
     "mnist": _IdxSet(
+        ("mnist", "MNIST/raw"),
         (
             "https://ossci-datasets.s3.amazonaws.com/mnist",
             "https://storage.googleapis.com/cvdf-datasets/mnist",
@@ -104,6 +108,7 @@ _IDX = {
         ),
     ),
     "fashion-mnist": _IdxSet(
+        ("fashion-mnist", "FashionMNIST/raw"),
         ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
         (
             "f4a8712d7a061bf5bd6d2ca38dc4d50a",
@@ -117,7 +122,7 @@ _VALID = 10_000  # the last of the training images
 
 
 def _idx(name: str) -> Images:
-    folder = places.find(name, _FILES[0], _FILES[0] + ".gz")
+    folder = places.find(_IDX[name].folders, (_FILES[0], _FILES[0] + ".gz"))
     pixels, labels, test, test_labels = (
         _idx_file(name, folder, file, md5) for file, md5 in zip(_FILES, _IDX[name].md5, strict=True)
     )
@@ -132,15 +137,11 @@ def _rows(pixels: np.ndarray) -> Tensor:
 
 
 def _idx_file(name: str, folder: Path | None, file: str, md5: str) -> np.ndarray:
-    here = (
-        [] if folder is None else [p for end in ("", ".gz") if (p := folder / (file + end)).is_file()]
-    )
-    path = here[0] if here else fetch.fetch(name, _IDX[name].urls, file + ".gz")
-    try:
-        return read_idx(path, md5)
-    except DataError:
-        fetch.forget(path)
-        raise
+    if folder is not None and folder != places.cache() / name:
+        for path in (folder / file, folder / f"{file}.gz"):
+            if path.is_file():
+                return read_idx(path, md5)
+    return fetch.fetch(name, _IDX[name].urls, f"{file}.gz", partial(read_idx, md5=md5))
 
 
 def _matlab(folder: Path) -> Images:
@@ -155,16 +156,18 @@ def _matlab_file(path: Path) -> Tensor:
     from scipy.io import loadmat
 
     try:
-        pixels = loadmat(path)["X"]
-    except (OSError, KeyError, ValueError, TypeError, NotImplementedError) as error:
+        pixels = np.asarray(loadmat(path)["X"])
+    except Exception as error:  # a damaged file fails in many ways
+        reason = "there is no X in it" if isinstance(error, KeyError) else error
         raise DataError(
-            f"cannot read {path} as a MATLAB file with a matrix X: {error}. Copy it anew."
+            f"cannot read {path} as a MATLAB file with a matrix X: {reason}. Copy it anew."
         ) from None
-    if pixels.ndim != 2 or pixels.shape[1] != 784 or pixels.max() > 1:
+    black = pixels.astype(bool)
+    if pixels.ndim != 2 or pixels.shape[1] != 784 or not (black == pixels).all():
         raise DataError(
-            f"{path} must hold rows of 784 zeros and ones; got shape {pixels.shape}. Copy it anew."
+            f"{path} must hold rows of 784 zeros and ones; got {pixels.dtype} of shape {pixels.shape}. Copy it anew."
         )
-    return torch.from_numpy(pixels.astype(np.uint8))
+    return torch.from_numpy(np.ascontiguousarray(black).view(np.uint8))  # MATLAB keeps columns together
 
 
 # ---- what comes with scikit-learn --------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from argrad._errors import ArgradError
@@ -13,27 +14,37 @@ class DataError(ArgradError, ValueError):
 
 
 def cache() -> Path:
-    """Where downloads go: the user's cache folder, or `ARGRAD_CACHE`."""
+    """Where downloads go: `ARGRAD_CACHE`, or the user's cache folder."""
     if set_ := os.environ.get("ARGRAD_CACHE"):
         return Path(set_).expanduser()
-    import pooch
-
+    try:
+        import pooch
+    except ImportError:
+        raise DataError(
+            'downloads need pooch, which is not installed. Run: pip install "argrad[recipes]", or set ARGRAD_DATA to '
+            "a folder that has the data."
+        ) from None
     return Path(pooch.os_cache("argrad"))
 
 
-def folders() -> list[Path]:
+def folders() -> Iterator[Path]:
     """The folders in which data sets are looked for, in order."""
-    named = os.environ.get("ARGRAD_DATA")
-    if named is not None and not Path(named).expanduser().is_dir():
-        raise DataError(f"ARGRAD_DATA names {named}, which is not a folder. Correct it or unset it.")
-    first = [Path(named).expanduser()] if named else []
-    return [*first, Path("../shared/data"), Path("/usr/share/datasets"), cache()]  # the third: Debian's
+    if named := os.environ.get("ARGRAD_DATA"):
+        place = Path(named).expanduser()
+        if not place.is_dir():
+            raise DataError(
+                f"ARGRAD_DATA names {named}, which is not a folder. Correct it or unset it."
+            )
+        yield place
+    yield Path("../shared/data")
+    yield Path("/usr/share/datasets")  # Debian's
+    yield cache()
 
 
-def find(name: str, *files: str) -> Path | None:
-    """The first folder `PLACE/name` that has one of `files`, or None."""
+def find(names: Sequence[str], files: Sequence[str]) -> Path | None:
+    """The first folder `PLACE/NAME` that has one of `files`, or None."""
     for place in folders():
-        folder = place / name
-        if any((folder / file).is_file() for file in files):
-            return folder
+        for name in names:
+            if any((place / name / file).is_file() for file in files):
+                return place / name
     return None
