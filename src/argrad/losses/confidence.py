@@ -49,7 +49,7 @@ class ConfidenceLoss:
 
     mode: str = "kl"
     beta: float = 1.0
-    margins: tuple[float, float] = (-10.0, -2.0)
+    margins: tuple[float, float] = (-6.0, -2.0)
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

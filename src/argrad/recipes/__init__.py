@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 RECIPES = {
     "calibrate": "argrad.recipes.calibrate",
     "gaussian-vae": "argrad.recipes.gaussian_vae",
+    "open-set": "argrad.recipes.open_set",
     "reinforce-vs-reparam": "argrad.recipes.reinforce_vs_reparam",
     "reinmax-vae": "argrad.recipes.reinmax_vae",
     "sbn": "argrad.recipes.sbn",
     "temperature": "argrad.recipes.temperature",
     "vae": "argrad.recipes.vae",
+    "word2vec": "argrad.recipes.word2vec",
 }  # name -> module
 
 
