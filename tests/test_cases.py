@@ -30,6 +30,7 @@ LAYERS = {
     0: {"_types", "_errors", "_checks", "_numerics", "_autograd", "random", "_kernels"},
     1: {
         "noise",
+        "_gamma",
         "class_noise",
         "regularizers",
         "backward",

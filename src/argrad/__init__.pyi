@@ -108,6 +108,8 @@ from .relaxed.one_hot import RelaxedOneHot as RelaxedOneHot
 from .sequences.ancestral import ancestral_sample as ancestral_sample
 from .sequences.ancestral import rollout as rollout
 from .sequences.arithmetic import arithmetic_sample as arithmetic_sample
+from .sequences.linear import NormalizedTopK as NormalizedTopK
+from .sequences.linear import linear_gumbel_topk as linear_gumbel_topk
 from .sequences.plackett_luce import hindsight_gumbels as hindsight_gumbels
 from .sequences.plackett_luce import plackett_luce_log_prob as plackett_luce_log_prob
 from .sequences.ratios import leave_one_out_log_ratio as leave_one_out_log_ratio
@@ -121,6 +123,7 @@ from .sequences.search import stochastic_beam_search as stochastic_beam_search
 from .sequences.unique import UniqueSampler as UniqueSampler
 from .solvers.softsort import neuralsort as neuralsort
 from .solvers.softsort import softsort as softsort
+from .streams.top_k import GumbelTopKStream as GumbelTopKStream
 from .structures.arborescence import Arborescence as Arborescence
 from .structures.base import Structure as Structure
 from .structures.bits import Bits as Bits
