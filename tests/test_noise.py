@@ -11,7 +11,7 @@ from scipy import stats
 from torch.autograd import gradcheck, gradgradcheck
 
 import argrad as ag
-from argrad.noise import gamma
+from argrad._gamma import gamma
 from argrad.testing import assert_cdf, assert_mean, check_noise
 from cases import NOISES
 
@@ -100,6 +100,40 @@ def test_a_race_of_exponentials_is_a_softmax_draw() -> None:
     ag.testing.assert_frequencies(torch.bincount(w.argmax(-1), minlength=3), logits[0].softmax(-1))
     closed = race.perturb(torch.tensor([0.0, -math.inf]), torch.ones(2))
     assert closed[1] == -math.inf
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("level", [-1e4, -300.0, -95.0, 95.0, 300.0, 1e4])
+def test_a_race_at_any_level_is_the_same_race(level: float) -> None:
+    """exp(-scores) overflows below -88 and is 0 above 104 in float32."""
+    logits = torch.tensor([1.0, 0.0, -1.0, -math.inf]).expand(50_000, 4)
+    race = ag.ExponentialRace()
+    w = race.perturb(logits + level, race.like(logits, generator=seeded(6)))
+    assert bool(w[:, :3].isfinite().all()) and bool((w[:, :3] < 0).all())
+    ag.testing.assert_frequencies(torch.bincount(w.argmax(-1), minlength=4), logits[0].softmax(-1))
+
+
+def test_a_race_stays_as_it_is_where_it_fits() -> None:
+    race, scores = ag.ExponentialRace(), torch.linspace(-80.0, 60.0, 12)
+    draw = race.like(scores, generator=seeded(7))
+    assert torch.equal(race.perturb(scores, draw), -draw * torch.exp(-scores))
+
+
+def test_a_race_of_matrices_has_one_unit_for_each() -> None:
+    scores = torch.tensor([[[-500.0, -400.0], [-499.0, -500.5]], [[3.0, 0.0], [1.0, 2.0]]])
+    race = ag.ExponentialRace()
+    w = race.perturb(scores, torch.ones(2, 2, 2), event_dims=2)
+    exact = -torch.exp(-scores.double())
+    for mine, other in zip(w.double(), exact, strict=True):
+        ratio = mine / other
+        # one constant, as exact as float32 arguments of exp near 500: 2^-24 * 500
+        torch.testing.assert_close(ratio / ratio[0, 0], torch.ones(2, 2).double(), rtol=1e-4, atol=0)
+    # sums of different sizes: the trees of a graph far down are those of the graph itself
+    graph = torch.randn(200, 5, 5, generator=seeded(8))
+    draw = race.like(graph, generator=seeded(9))
+    near, far = (race.perturb(graph + c, draw, event_dims=2) for c in (0.0, -300.0))
+    same = (ag.Arborescence().argmax(near) == ag.Arborescence().argmax(far)).flatten(1).all(-1)
+    assert float(same.float().mean()) > 0.99  # scores near 300 are rounded to 3e-5
 
 
 def test_divergences_are_exact() -> None:

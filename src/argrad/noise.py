@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from argrad import random
-from argrad._checks import can_read, check_count, fail
+from argrad._checks import check_count
 from argrad._errors import UnsupportedError
+from argrad._gamma import gammas
 from argrad._numerics import compute_dtype
 from argrad._types import Float, Generator, Shape
 
@@ -64,8 +65,10 @@ class Noise(ABC):
             f"`{self!r}` has no closed-form KL between two locations. Use Gumbel, Normal or Logistic."
         )
 
-    def perturb(self, scores: Tensor, draw: Tensor, scale: float = 1.0) -> Tensor:
-        """Scores with a draw of this noise on them: here their sum."""
+    def perturb(
+        self, scores: Tensor, draw: Tensor, scale: float = 1.0, *, event_dims: int = 1
+    ) -> Tensor:
+        """Scores with a draw of this noise on them: here their sum. The last `event_dims` are one object."""
         return scores + (draw if scale == 1 else scale * draw)
 
     def like(
@@ -176,6 +179,8 @@ class ExponentialRace(Noise):
     For choices that depend on the order alone (one-hots, top-k, spanning trees) the law is that of
     Gumbel noise, whose order is the same. For sums (arborescences) it is another law, and the one
     whose steps have a probability: `Perturbed(Arborescence(), scores, noise=ExponentialRace()).trace()`.
+    Where times would overflow or vanish (in float32 if some $\theta_i/\sigma < -84$ or one is $> 63$) all those
+    of an object are measured in another unit, which no choice depends on.
 
     Examples:
         >>> import torch, argrad as ag
@@ -190,11 +195,24 @@ class ExponentialRace(Noise):
     def _draw(self, shape: Shape, **options: Any) -> Tensor:
         return random.exponential(shape, **options)
 
-    def perturb(self, scores: Tensor, draw: Tensor, scale: float = 1.0) -> Tensor:
+    def perturb(
+        self, scores: Tensor, draw: Tensor, scale: float = 1.0, *, event_dims: int = 1
+    ) -> Tensor:
         """Negative arrival times."""
         closed = scores == -math.inf
-        rate = torch.exp(-scores.masked_fill(closed, 0.0) / scale)
-        return (-draw * rate).masked_fill(closed, -math.inf)
+        x = -scores.masked_fill(closed, 0.0) / scale
+        shift, limit = _into_range(x.detach(), closed, event_dims)
+        return (-draw * torch.exp((x - shift).clamp(max=limit))).masked_fill(closed, -math.inf)
+
+
+def _into_range(x: Tensor, closed: Tensor, event_dims: int) -> tuple[Tensor, float]:
+    """What to subtract from an object's exponents so that exp can hold them, the shortest times first."""
+    limit = math.log(torch.finfo(x.dtype).max / 64)  # room for the draw, at the other end as well
+    dims = tuple(range(-event_dims, 0))
+    longest = x.masked_fill(closed, -math.inf).amax(dims, keepdim=True)
+    shortest = x.masked_fill(closed, math.inf).amin(dims, keepdim=True)
+    shift = torch.minimum((longest - limit).clamp(min=0.0), shortest + 0.75 * limit)
+    return shift.masked_fill(shift.isinf(), 0.0), limit
 
 
 @dataclass(frozen=True)
@@ -226,12 +244,11 @@ class SumOfGamma(Noise):
 
     def _draw(self, shape: Shape, **options: Any) -> Tensor:
         dtype = options["dtype"] or torch.get_default_dtype()
-        work = {"dtype": compute_dtype(dtype), "device": options["device"]}
-        parts = [
-            gamma(1 / self.k, shape, generator=source, **work) * (self.k / i)
-            for i, source in enumerate(random.split(options["generator"], self.terms), 1)
-        ]
-        return ((torch.stack(parts).sum(0) - math.log(self.terms)) / self.k).to(dtype)
+        work = {"dtype": compute_dtype(dtype), "device": options["device"] or "cpu"}
+        parts = gammas(1 / self.k, self.terms, shape, generator=options["generator"], **work)
+        scale = self.k / torch.arange(1, self.terms + 1, **work)
+        total = (parts * scale.view(-1, *(1,) * len(shape))).sum(0)
+        return ((total - math.log(self.terms)) / self.k).to(dtype)
 
 
 @dataclass(frozen=True)
@@ -246,46 +263,3 @@ class NoNoise(Noise):
 
     def _draw(self, shape: Shape, **options: Any) -> Tensor:
         return torch.zeros(tuple(shape), dtype=options["dtype"], device=options["device"] or "cpu")
-
-
-def gamma(
-    concentration: float,
-    shape: Shape,
-    *,
-    dtype: torch.dtype | None = None,
-    device: torch.device | str | None = None,
-    generator: Generator = None,
-) -> Tensor:
-    r"""Gamma(concentration, 1) draws from any generator, by a fixed number of rejection rounds.
-
-    Marsaglia and Tsang's method accepts with probability above 0.95; after 12 rounds fewer than one
-    draw in $10^{15}$ is left unaccepted (and keeps its last proposal).
-
-    References: [marsaglia2000].
-    """
-    if not concentration > 0:
-        raise fail("gamma", "concentration", "must be positive", concentration, "It is the shape.")
-    dtype = torch.get_default_dtype() if dtype is None else dtype
-    a = concentration if concentration >= 1 else concentration + 1
-    d = a - 1 / 3
-    c = 1 / math.sqrt(9 * d)
-    options: dict[str, Any] = {"dtype": compute_dtype(dtype), "device": device or "cpu"}
-    result = torch.zeros(tuple(shape), **options)
-    done = torch.zeros_like(result, dtype=torch.bool)
-    *sources, last = random.split(generator, 25)
-    for i in range(12):
-        x = random.normal(shape, generator=sources[2 * i], **options)
-        u = random.uniform(shape, generator=sources[2 * i + 1], **options)
-        v = (1 + c * x) ** 3
-        positive = v > 0
-        good = positive & (
-            torch.log(u) < 0.5 * x**2 + d - d * v + d * torch.log(torch.where(positive, v, 1.0))
-        )
-        result = torch.where(done, result, d * v.clamp(min=0.0))
-        done = done | good
-        if can_read(done) and bool(done.all()):  # after four rounds, as a rule
-            break
-    if concentration < 1:  # Gamma(a) = Gamma(a + 1) U^(1/a)
-        u = random.uniform(shape, generator=last, **options)
-        result = result * u ** (1 / concentration)
-    return result.to(dtype)

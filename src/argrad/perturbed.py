@@ -161,7 +161,8 @@ class Perturbed(StructuredDistribution):
         random.check_generator(f"Perturbed.{call}", generator)
         scores = self.scores.expand(torch.Size(sample_shape) + self.scores.shape)
         noise = self.structure.draw_noise(self.noise, scores.detach(), generator)
-        return self.noise.perturb(scores, noise, self.noise_scale), noise
+        dims = self.structure.event_dims
+        return self.noise.perturb(scores, noise, self.noise_scale, event_dims=dims), noise
 
     @property
     def is_gibbs(self) -> bool:

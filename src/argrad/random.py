@@ -17,7 +17,7 @@ import math
 import numbers
 import operator
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -260,13 +260,39 @@ def _shifted(words: Tensor, rows: int, columns: int) -> Tensor:
 
 def _folded(words: Tensor, ids: tuple[int, ...]) -> Tensor:
     """`CounterRNG.fold` in compiled code."""
-    _, _, row, column, seed = words.unbind()
     for i in ids:
-        hashed = _splitmix(_plus(torch.full((), i, dtype=torch.int64, device="cpu"), _GOLDEN))
-        seed = _splitmix(_plus(seed ^ hashed, _GOLDEN))
+        words = _fold(words, torch.full((), i, dtype=torch.int64, device="cpu"))
+    return words
+
+
+def _fold(words: Tensor, ids: Tensor) -> Tensor:
+    """The words of `fold(i)` for each of `ids`, which broadcast against words `(..., 5)` less their last."""
+    _, _, row, column, seed = words.unbind(-1)
+    seed = _splitmix(_plus(seed ^ _splitmix(_plus(ids, _GOLDEN)), _GOLDEN))
     key_1 = _splitmix(_plus(seed, _GOLDEN))
     key_2 = _splitmix(_plus(seed, 2 * _GOLDEN & _MASK))
-    return torch.stack([key_1, key_2, row, column, seed])
+    return torch.stack([key_1, key_2, row.expand_as(seed), column.expand_as(seed), seed], -1)
+
+
+def split_words(generator: Generator, *counts: int) -> Tensor:
+    """`split`, again for each dimension of `counts`, as one tensor `(*counts, 5)` for `draw_from`."""
+    if not isinstance(generator, CounterRNG):
+        device = "cpu" if generator is None else generator.device
+        keys = torch.randint(_LOW, _HIGH, (*counts, 2), generator=generator, device=device)
+        return torch.nn.functional.pad(keys, (0, 3))
+    words = generator.words
+    for count in counts:
+        words = _fold(words[..., None, :], torch.arange(count, device=words.device))
+    return words
+
+
+def draw_from(
+    kind: str, words: Tensor, shape: Shape, dtype: torch.dtype, device: torch.device | str
+) -> Tensor:
+    """Draws from many sources at once, `(*counts, *shape)`: traced code is as long as for a single one."""
+    device = torch.device(device)
+    sources = words.to(device)[..., None, None, :].unbind(-1)  # (*counts, 1, 1) each
+    return _from_words(kind, sources, tuple(shape), dtype, device).reshape(*words.shape[:-1], *shape)
 
 
 # ---- drawing -------------------------------------------------------------------------------------
@@ -319,15 +345,26 @@ def _draw_kernel(kind: str, shape: tuple[int, ...], dtype: torch.dtype, generato
 def _draw_torch(
     kind: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, generator: Generator
 ) -> Tensor:
+    if not isinstance(generator, CounterRNG):
+        words = (*draw_key(generator).to(device).unbind(), 0, 0, 0)
+    elif torch.compiler.is_compiling():
+        words = generator.words.unbind()
+    else:
+        words = generator.words.tolist()
+    return _from_words(kind, words, shape, dtype, device).reshape(shape)
+
+
+def _from_words(
+    kind: str,
+    words: Sequence[Tensor | int],
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    device: torch.device,
+) -> Tensor:
+    """Rows and columns of noise: key, first row, first column, seed; each a number or `(..., 1, 1)`."""
+    key_1, key_2, first_row, first_column, _ = words
     columns = shape[-1] if shape else 1
     rows = math.prod(shape[:-1])
-    if not isinstance(generator, CounterRNG):
-        key_1, key_2 = draw_key(generator).to(device).unbind()
-        first_row, first_column = 0, 0
-    elif torch.compiler.is_compiling():
-        key_1, key_2, first_row, first_column, _ = generator.words.unbind()
-    else:
-        key_1, key_2, first_row, first_column, _ = generator.words.tolist()
     row = torch.arange(rows, device=device)[:, None] + first_row
     column = torch.arange(columns, device=device) + first_column
     # xor before the product: inductor folds `arange * constant` into loop counters, which overflow
@@ -336,8 +373,8 @@ def _draw_torch(
     bits = _word(k1, k2, column)
     if kind == "normal":
         second = _word(k1 ^ _signed(_SECOND), k2, column)
-        return _normal(bits, second, dtype).reshape(shape)
-    return _OF_WORD[kind](bits, dtype).reshape(shape)
+        return _normal(bits, second, dtype)
+    return _OF_WORD[kind](bits, dtype)
 
 
 # The same arithmetic as `_kernels/bits.py`, on int64 tensors (whose products wrap around).
