@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ def restore(path: Path, parts: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _load(data: bytes) -> dict[str, Any]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if (name := archive.testzip()) is not None:  # torch itself reads a damaged tensor without a word
+            raise zipfile.BadZipFile(name)
     return torch.load(io.BytesIO(data), weights_only=True)  # never runs code from the file
 
 
