@@ -251,7 +251,7 @@ def _cite(args: argparse.Namespace) -> None:
 
 
 def _reproduce(args: argparse.Namespace) -> int:
-    from argrad.recipes.bench.commands import main
+    from argrad.recipes.commands import main
 
     return main(args.words)
 

@@ -3,10 +3,10 @@
 A recipe is a `Recipe` in a module of its own; `argrad.recipes.RECIPES` names the modules. It says which cells its
 table has and how one of them is trained; everything else is here:
 
-- `options.py`: a frozen dataclass is the configuration and the command line;
+- `options.py`, `values.py`: a frozen dataclass is the configuration and the command line;
 - `run.py`: `for step in run.steps(...)`: progress, log, checkpoints, resuming;
-- `files.py`, `log.py`: files that are whole or absent; the JSONL log;
-- `jobs.py`: a cell and a seed in a folder, several at once in processes;
+- `log.py`, `checkpoint.py`: the JSONL log; what a run goes on from;
+- `jobs.py`, `workers.py`, `worker.py`: a cell and a seed in a folder, several at once in processes;
 - `summary.py`, `page.py`: ours beside the published number, as JSON and as HTML;
 - `reproduce.py`: all of it in order, behind `argrad reproduce`.
 """

@@ -57,7 +57,9 @@ def restore(path: Path, parts: Mapping[str, Any]) -> dict[str, Any] | None:
 
 def _load(data: bytes) -> dict[str, Any]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if (name := archive.testzip()) is not None:  # torch itself reads a damaged tensor without a word
+        if (
+            name := archive.testzip()
+        ) is not None:  # torch itself reads a damaged tensor without a word
             raise zipfile.BadZipFile(name)
     return torch.load(io.BytesIO(data), weights_only=True)  # never runs code from the file
 

@@ -13,7 +13,7 @@ from typing import Any
 from argrad._errors import ArgradError
 from argrad.recipes.bench.jobs import Job, write_down
 from argrad.recipes.bench.log import first_value, last_line
-from argrad.recipes.files import StorageError, explained
+from argrad.recipes.files import explained
 
 POLL = 0.2  # seconds between two looks at the workers
 _SAVING = 30.0  # seconds that a worker has for its last step and checkpoint
@@ -104,7 +104,7 @@ def _end(state: State, process: subprocess.Popen) -> list[str]:
     path = job.folder / "stderr.txt"
     text = path.read_text(encoding="utf-8", errors="replace").strip()
     if code == REFUSED and text:
-        raise StorageError(text) if "cannot write" in text else ArgradError(text)
+        raise ArgradError(text)
     reason = (text.splitlines() or ["it left no message"])[-1]
     if code < 0:
         reason = (

@@ -1,4 +1,7 @@
-"""The flags of `argrad reproduce`, the same for all recipes, and those of one recipe."""
+"""The flags of `argrad reproduce`, the same for all recipes, and those of one recipe.
+
+Not in `bench`, which loads torch: the list and the help are quick.
+"""
 
 from __future__ import annotations
 
