@@ -70,7 +70,7 @@ def load(name: str) -> Images:
     if name == "digits":
         return _digits()
     if name == "binarized-mnist":
-        folder = places.find(("binarized_mnist", "binarized-mnist"), ("binarized_mnist_train.mat",))
+        folder = places.find("binarized_mnist", "binarized_mnist_train.mat")
         return load("mnist").binarized() if folder is None else _matlab(folder)
     if name not in _IDX:
         raise DataError(f"there is no data set {name!r}; there are {', '.join(get_args(Name))}.")
@@ -82,7 +82,7 @@ def load(name: str) -> Images:
 
 @dataclass(frozen=True)
 class _IdxSet:
-    folders: tuple[str, ...]  # where its files may be; the second is torchvision's layout
+    torchvision: str  # the folder that torchvision keeps it in
     urls: tuple[str, ...]  # folders that have the gzipped files
     md5: tuple[str, ...]  # of the unpacked files
 
@@ -95,7 +95,7 @@ _FILES = (
 )
 _IDX = {
     "mnist": _IdxSet(
-        ("mnist", "MNIST/raw"),
+        "MNIST/raw",
         (
             "https://ossci-datasets.s3.amazonaws.com/mnist",
             "https://storage.googleapis.com/cvdf-datasets/mnist",
@@ -108,7 +108,7 @@ _IDX = {
         ),
     ),
     "fashion-mnist": _IdxSet(
-        ("fashion-mnist", "FashionMNIST/raw"),
+        "FashionMNIST/raw",
         ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
         (
             "f4a8712d7a061bf5bd6d2ca38dc4d50a",
@@ -122,7 +122,8 @@ _VALID = 10_000  # the last of the training images
 
 
 def _idx(name: str) -> Images:
-    folder = places.find(_IDX[name].folders, (_FILES[0], _FILES[0] + ".gz"))
+    found = (places.find(f, _FILES[0], f"{_FILES[0]}.gz") for f in (name, _IDX[name].torchvision))
+    folder = next((f for f in found if f is not None), None)
     pixels, labels, test, test_labels = (
         _idx_file(name, folder, file, md5) for file, md5 in zip(_FILES, _IDX[name].md5, strict=True)
     )

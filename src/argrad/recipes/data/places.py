@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from argrad._errors import ArgradError
@@ -41,10 +41,10 @@ def folders() -> Iterator[Path]:
     yield cache()
 
 
-def find(names: Sequence[str], files: Sequence[str]) -> Path | None:
-    """The first folder `PLACE/NAME` that has one of `files`, or None."""
+def find(name: str, *files: str) -> Path | None:
+    """The first folder `PLACE/name` that has one of `files`, or None."""
     for place in folders():
-        for name in names:
-            if any((place / name / file).is_file() for file in files):
-                return place / name
+        folder = place / name
+        if any((folder / file).is_file() for file in files):
+            return folder
     return None
