@@ -480,6 +480,24 @@ def test_structure_masks_and_gradients():
     zeros = torch.cat([z, torch.zeros(3, 2)], -1)
     masked = ag.calibrate_structure(structure, wide, zeros, mask=mask)
     assert masked.temperature.item() == pytest.approx(fitted(scores).item())
+    assert not masked.temperature.requires_grad
+
+
+def test_reliability_diagrams_show_every_bin():
+    plt = pytest.importorskip("matplotlib.pyplot")
+    from argrad import plot
+
+    logits, labels = sampled(3.0)
+    ax = plot.reliability(logits, labels, bins=10, title="before")
+    assert ax.get_title().startswith("before: ECE ")
+    counts = c.reliability(logits, labels, bins=10).count
+    bars = [
+        p for p in ax.patches if p.get_y() == 0 and p.get_height() < 0
+    ]  # shares hang below the axis
+    assert len(bars) == int((counts > 0).sum())
+    ax = plot.surface(lambda x: x.norm(dim=-1), 2.0, torch.zeros(3, 2))
+    assert ax.images[0].get_array().shape == (120, 120)
+    plt.close("all")
 
 
 # ---- metrics ---------------------------------------------------------------------------------------

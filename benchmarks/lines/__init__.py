@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from benchmarks.line import Line
-from benchmarks.lines import estimators, gumbel, imports, recipes, sequences, structures, toolbox
+from benchmarks.lines import (
+    calibration,
+    estimators,
+    gumbel,
+    imports,
+    recipes,
+    sequences,
+    structures,
+    toolbox,
+)
 
 TOPICS: dict[str, tuple[Line, ...]] = {
+    "calibration": calibration.LINES,
     "estimators": estimators.LINES,
     "gumbel": gumbel.LINES,
     "imports": imports.LINES,

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from argrad._checks import can_read, check_floating, fail
+from argrad._checks import can_read, check_floating, fail, is_transformed
 from argrad._errors import UnsupportedError
 from argrad._types import Bool, Float
 from argrad.calibration.scale import Moments, Temperature, solve_scale
@@ -72,11 +72,12 @@ def _moments(structure: Structure, finite: Tensor, closed: Tensor, seen: Tensor)
         return structure._inner(finite, mean)
 
     def moments(inverse: Tensor) -> tuple[Tensor, Tensor]:
-        mean = expected(inverse)
         with torch.enable_grad():  # h: the derivative of the mean for lambda, here for its value alone
             at = inverse.detach().requires_grad_()
-            total = expected(at).mean(-1).sum()
-            (h,) = torch.autograd.grad(total, at)
+            mean = expected(at)
+            (h,) = torch.autograd.grad(mean.mean(-1).sum(), at)
+        wanted = finite.requires_grad or inverse.requires_grad or is_transformed()
+        mean = expected(inverse) if torch.is_grad_enabled() and wanted else mean.detach()
         return (mean - seen).mean(-1), h.clamp(min=0.0)
 
     return moments
