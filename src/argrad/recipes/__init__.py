@@ -21,6 +21,7 @@ RECIPES = {
     "calibrate": "argrad.recipes.calibrate",
     "gaussian-vae": "argrad.recipes.gaussian_vae",
     "open-set": "argrad.recipes.open_set",
+    "nce-lm": "argrad.recipes.nce_lm",
     "reinforce-vs-reparam": "argrad.recipes.reinforce_vs_reparam",
     "reinmax-vae": "argrad.recipes.reinmax_vae",
     "sbn": "argrad.recipes.sbn",
