@@ -123,6 +123,9 @@ from .sequences.search import stochastic_beam_search as stochastic_beam_search
 from .sequences.unique import UniqueSampler as UniqueSampler
 from .solvers.softsort import neuralsort as neuralsort
 from .solvers.softsort import softsort as softsort
+from .streams.lazy import LazyTopK as LazyTopK
+from .streams.lazy import lazy_gumbel_topk as lazy_gumbel_topk
+from .streams.sampler import WeightedStreamSampler as WeightedStreamSampler
 from .streams.top_k import GumbelTopKStream as GumbelTopKStream
 from .structures.arborescence import Arborescence as Arborescence
 from .structures.base import Structure as Structure

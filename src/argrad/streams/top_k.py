@@ -58,7 +58,7 @@ class GumbelTopKStream:
     def __init__(self, k: int, seed: int) -> None:
         self.k = check_count("GumbelTopKStream", "k", k, 1, None, "It is the number of items to draw.")
         rng = CounterRNG(seed)
-        self.seed = rng.seed
+        self.seed = int(rng.words[4])  # modulo 2^64, which is all that counts
         self.count = 0  # items that came, those of weight 0 and repeated ones included
         self._key = rng.words.numpy().view(np.uint64)
         self._pool = Pool(self.k + 1)
@@ -134,8 +134,7 @@ class GumbelTopKStream:
         best, log_sum = self._pool.best(), self._pool.log_sum
         # -inf, the peak of nothing, is not JSON
         log_sum = log_sum if log_sum[1] > 0 else np.zeros(2)
-        seed = CounterRNG(self.seed).words[4]
-        numbers = (torch.tensor(self.k), seed.clone(), torch.tensor(self.count))
+        numbers = (torch.tensor(n) for n in (self.k, self.seed, self.count))
         arrays = (torch.from_numpy(a.copy()) for a in (log_sum, best.ids, best.logits))
         return dict(zip(_FIELDS, (*numbers, *arrays), strict=True))
 
@@ -225,9 +224,16 @@ def _read_state(state: Mapping[str, Any]) -> tuple[int, int, int, np.ndarray, np
     if missing:
         advice = "Pass what `state_dict()` returned."
         raise fail(call, "state", "must have all fields", f"no {', '.join(missing)}", advice)
-    k, seed, count = (int(state[name]) for name in _FIELDS[:3])
-    log_sum = np.array(state["log_sum"], np.float64)
-    ids, logits = np.array(state["ids"], np.int64), np.array(state["logits"], np.float64)
+    try:
+        k, seed, count = (int(state[name]) for name in _FIELDS[:3])
+        dtypes = (torch.float64, torch.int64, torch.float64)
+        fields = zip(_FIELDS[3:], dtypes, strict=True)
+        arrays = (torch.as_tensor(state[n], dtype=d) for n, d in fields)
+        log_sum, ids, logits = (t.detach().cpu().numpy() for t in arrays)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise fail(
+            call, "state", "must hold numbers", f"{error}", "It is not a stream's state."
+        ) from None
     whole = log_sum.shape == (2,) and bool(np.isfinite(log_sum).all()) and log_sum[1] >= 0
     if (
         not whole
