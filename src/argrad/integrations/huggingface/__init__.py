@@ -10,6 +10,6 @@ Decoder-only, encoder-decoder and recurrent models; dynamic and static caches; b
 
 from argrad.integrations.huggingface.generate import decoder, stochastic_beam_search
 from argrad.integrations.huggingface.processor import StochasticBeamProcessor
-from argrad.integrations.huggingface.score import score
+from argrad.integrations.huggingface.scoring import score
 
 __all__ = ["StochasticBeamProcessor", "decoder", "score", "stochastic_beam_search"]
