@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -69,6 +71,28 @@ def pot_plans(scores: Tensor, tau: float) -> Step:
     ones = torch.ones(scores.shape[:-1])
     options = {"a": ones, "b": ones, "tol": 1e-5, "max_iter": 10_000, "grad": "detach"}
     return lambda: solve_batch(-scores, reg=tau, **options)
+
+
+def torch_struct_chains() -> Callable[[Tensor], Tensor]:
+    """Marginals of linear chains by torch-struct, which writes the next tag before the tag."""
+    from torch_struct import LinearChainCRF
+
+    return lambda scores: LinearChainCRF(scores.mT).marginals.mT
+
+
+def torch_struct_trees() -> Callable[[Tensor], Tensor]:
+    """Marginals of trees from node 0, whose arcs torch-struct wants on the diagonal of the other nodes."""
+    from torch_struct import NonProjectiveDependencyCRF
+
+    def marginals(scores: Tensor) -> Tensor:
+        arcs = scores[..., 1:, 1:].clone()
+        arcs.diagonal(dim1=-2, dim2=-1).copy_(scores[..., 0, 1:])
+        mu = NonProjectiveDependencyCRF(arcs, multiroot=True).marginals
+        root = mu.diagonal(dim1=-2, dim2=-1)
+        inner = torch.cat([root[..., None, :], mu - torch.diag_embed(root)], -2)
+        return torch.nn.functional.pad(inner, (1, 0))
+
+    return marginals
 
 
 def inverse_tree_marginals(scores: Tensor) -> Tensor:

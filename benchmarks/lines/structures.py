@@ -18,6 +18,8 @@ Shape = tuple[int, ...]
 NODES: Shape = (512, 25, 25)
 TREES: Shape = (128, 50, 50)
 SUBSETS: Shape = (64, 1000)
+CHAINS: Shape = (64, 49, 20, 20)  # 50 places, 20 tags
+SENTENCES: Shape = (64, 31, 31)  # 30 words and the root
 K = 100
 
 
@@ -199,6 +201,24 @@ RELAXED = (
         # The sequential float32 program itself errs in log Z, about 450, by 1e-3.
         check=partial(_check_close, atol=1e-3),
         goals=both(Speedup(3)),
+    ),
+    Line(
+        name=f"chain_marginals fwd+bwd {CHAINS}",
+        ours=lambda: forward_backward(_solver("chain.chain_marginals"), normal(CHAINS)),
+        peer=lambda: forward_backward(baselines.torch_struct_chains(), normal(CHAINS)),
+        peer_name="LinearChainCRF of torch-struct",
+        package="torch-struct",
+        check=_check_close,
+        goals=both(Speedup(1)),
+    ),
+    Line(
+        name=f"arborescence_marginals fwd+bwd {SENTENCES}",
+        ours=lambda: forward_backward(_solver("matrix_tree.arborescence_marginals"), normal(SENTENCES)),
+        peer=lambda: forward_backward(baselines.torch_struct_trees(), normal(SENTENCES)),
+        peer_name="NonProjectiveDependencyCRF of torch-struct (wrong beyond small scores)",
+        package="torch-struct",
+        # It adds 1e-5 to the Laplacian.
+        check=partial(_check_close, atol=1e-3),
     ),
     _simplex("sparsemax", (4096, 128), _sparsemax),
     _simplex("sparsemax", (64, 5000), _sparsemax),
