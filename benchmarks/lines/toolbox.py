@@ -133,4 +133,65 @@ LOSSES = (
     _training("NCE step, sparse gradients", True, {}),
 )
 
-LINES = NOISE + LOSSES
+# ---- word2vec: words a second are WORDS divided by the time ---------------------------------------------
+
+WORDS, VOCABULARY, SENTENCE = 200_000, 20_000, 20
+
+
+def _text() -> Tensor:
+    """Words with the frequencies of a language, in sentences."""
+    g = torch.Generator().manual_seed(0)
+    words = ag.AliasTable(_zipf(VOCABULARY)).sample((WORDS,), generator=g)
+    return words.view(-1, SENTENCE)
+
+
+def _skip_gram() -> Step:
+    from argrad.recipes.skip_gram import Sentences, SkipGram
+
+    words = _text()
+    text = Sentences(words.reshape(-1).int(), torch.arange(0, WORDS + 1, SENTENCE))
+    counts = torch.bincount(words.reshape(-1), minlength=VOCABULARY)
+    model = SkipGram(counts, 100, k=5, window=5)
+
+    def step() -> Tensor:
+        model.learn(text, 0, len(text), 0.025)
+        return model.vectors
+
+    return step
+
+
+def _gensim() -> Step:
+    from gensim.models import Word2Vec
+
+    lines = [[str(word) for word in line] for line in _text().tolist()]
+    model = Word2Vec(
+        sg=1, negative=5, hs=0, vector_size=100, window=5, min_count=1, sample=0, workers=torch.get_num_threads()
+    )  # fmt: skip
+    model.build_vocab(lines)
+
+    def step() -> Tensor:
+        model.train(lines, total_examples=len(lines), epochs=1)
+        return torch.from_numpy(model.wv.vectors)
+
+    return step
+
+
+def _check_vectors(ours: Tensor, peer: Tensor) -> None:
+    """After a few passes over random words, vectors have grown to about the same size."""
+    a, b = (x.norm(dim=-1).sort().values[-2000:].mean() for x in (ours, peer))
+    assert 1 / 3 < a / b < 3, f"vectors of mean length {a:.3f} and {b:.3f}"
+
+
+WORD2VEC = (
+    Line(
+        name=f"skip-gram, NEG-5, {WORDS} words, d=100",
+        ours=_skip_gram,
+        peer=_gensim,
+        peer_name="gensim Word2Vec.train",
+        package="gensim",
+        check=_check_vectors,
+        goals=both(Speedup(1 / 3)),
+    ),
+)
+
+LINES = NOISE + LOSSES + WORD2VEC
