@@ -76,13 +76,18 @@ def noisy_digits(config: Config, row: str, g: torch.Generator) -> tuple[Tensor, 
 
 def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     """Train, calibrate on held-out digits, measure on others."""
-    x, y = noisy_digits(config, cell.row, run.generator(1))
+    (held_out, known), (logits, labels) = classify(config, cell.row, run)
+    calibrate = WAYS[cell.column](held_out, known)
+    return measure(calibrate(logits), logits, labels)
+
+
+def classify(config: Config, row: str, run: Run) -> list[tuple[Tensor, Tensor]]:
+    """Logits and labels of the digits to calibrate with, and of those to measure on, by a trained network."""
+    x, y = noisy_digits(config, row, run.generator(1))
     n, hidden = config.train, config.hidden
     model = nn.Sequential(
-        nn.Linear(x.shape[1], hidden),
-        nn.ReLU(),
-        nn.Linear(hidden, hidden),
-        nn.ReLU(),
+        *(nn.Linear(x.shape[1], hidden), nn.ReLU()),
+        *(nn.Linear(hidden, hidden), nn.ReLU()),
         nn.Linear(hidden, 10),
     )
     optimizer = torch.optim.Adam(model.parameters(), config.learning_rate)
@@ -95,9 +100,7 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
         optimizer.step()
         run.log(loss=loss)
     with torch.no_grad():
-        held_out, logits = model(x[n : 2 * n]), model(x[2 * n :])
-    calibrate = WAYS[cell.column](held_out, y[n : 2 * n])
-    return measure(calibrate(logits), logits, y[2 * n :])
+        return [(model(x[part]), y[part]) for part in (slice(n, 2 * n), slice(2 * n, None))]
 
 
 def measure(calibrated: Tensor, logits: Tensor, labels: Tensor) -> dict[str, float]:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import argrad as ag
 from argrad.recipes.bench import Cell, Claim, Recipe, Run, Summary, option
 from argrad.recipes.charts import Series, legend, line_chart, number
-from argrad.recipes.report import section
+from argrad.recipes.report import pair, section
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,18 +184,27 @@ def claims(summary: Summary) -> list[Claim]:
 def figures(summary: Summary) -> Sequence[str]:
     """The descents of the lecture's picture."""
     config = summary.config
-    lines = [
-        Series(name, list(range(config.descent + 1)), descend(config, way), i)
-        for i, (name, way) in enumerate(WAYS.items())
-    ]
-    goal = -config.b / config.a
+    steps, goal = list(range(config.descent + 1)), -config.b / config.a
+    paths = {name: descend(config, way) for name, way in WAYS.items()}
+    lines = [Series(name, steps, y, i) for i, (name, y) in enumerate(paths.items())]
+    gaps = [Series(s.label, steps, [abs(t - goal) for t in s.y], s.colour) for s in lines]
+    note = f"the optimum is {number(goal)}"
     return [
         section(
             "Descent",
             "Gradient descent from theta = 1 with two draws a step. All estimates are right on average; what differs "
             "is how far a single one is off.",
-            legend([line.label for line in lines]),
-            line_chart(lines, title="θ", note=f"the optimum is {number(goal)}", x_label="step"),
+            legend(list(paths)),
+            pair(
+                line_chart(lines, title="θ", note=note, x_label="step"),
+                line_chart(
+                    gaps,
+                    title="Distance from the optimum",
+                    note="logarithmic",
+                    x_label="step",
+                    log_y=True,
+                ),
+            ),
         )
     ]
 
