@@ -105,7 +105,7 @@ def _tokens(path: Path, *, whole: bool) -> Sentences:
 def _find(*files: str) -> Path:
     """The first of these files in the folder `text` of a place where data may be."""
     for file in files:
-        folder = places.find(["text"], [file])
+        folder = places.find("text", file)
         if folder is not None:
             return folder / file
     raise DataError(
