@@ -43,6 +43,9 @@ class Implicit(Backward):
 class Unrolled(Backward):
     """Automatic differentiation through the steps of the solver; memory grows with their number.
 
+    For permutations and matchings the steps are a fixed number of alternating ones, as in published code
+    (`sinkhorn_unrolled`, `matching_unrolled`): right to about 1e-3 at temperatures above 0.3, not far below.
+
     Examples:
         >>> import torch, argrad as ag
         >>> ag.Permutation().relax(torch.zeros(2, 2), backward=ag.Unrolled())
