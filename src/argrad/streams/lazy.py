@@ -15,7 +15,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
-from torch.nn.utils.rnn import pad_sequence
 
 from argrad import random
 from argrad._checks import (
@@ -138,12 +137,14 @@ def _ticks(limit: Tensor, ids: Tensor, n: int, rng: random.CounterRNG) -> tuple[
     limit = limit.reshape(-1)
     many = limit > 0.25  # a large part of the tail ticks
     times, rank = _few_ticks(limit.masked_fill(many, 0.0), rest, rng)
-    rows = [(t[t < math.inf], r[t < math.inf]) for t, r in zip(times, rank, strict=True)]
-    for row in many.nonzero()[:, 0].tolist():
-        rows[row] = _all_ticks(limit[row], rest, rng.shift(rows=row))
-    times = pad_sequence([t for t, _ in rows], True, math.inf)
-    rank = pad_sequence([r for _, r in rows], True)
-    shape = (*batch, times.shape[-1])
+    rows = {
+        row: _all_ticks(limit[row], rest, rng.shift(rows=row)) for row in many.nonzero()[:, 0].tolist()
+    }
+    width = max([times.shape[-1], *(len(t) for t, _ in rows.values())])
+    times, rank = (pad(t, (0, width - t.shape[-1]), value=v) for t, v in ((times, math.inf), (rank, 0)))
+    for row, (t, r) in rows.items():
+        times[row, : len(t)], rank[row, : len(r)] = t, r
+    shape = (*batch, width)
     return times.reshape(shape), _outside(rank.reshape(shape), ids)
 
 
@@ -158,7 +159,10 @@ def _few_ticks(limit: Tensor, rest: int, rng: random.CounterRNG) -> tuple[Tensor
             break
         count *= 2
     rank = (_noise("uniform", shape, rng.fold(2)) * rest).long().clamp(max=rest - 1)
-    return times.masked_fill(_repeated(rank) | (times > limit[:, None]), math.inf), rank
+    out = _repeated(rank) | (times > limit[:, None])
+    width = int((~out).sum(-1).amax())
+    first = out.sort(dim=-1, stable=True).indices[:, :width]
+    return times.masked_fill(out, math.inf).gather(-1, first), rank.gather(-1, first)
 
 
 def _all_ticks(limit: Tensor, rest: int, rng: random.CounterRNG) -> tuple[Tensor, Tensor]:
