@@ -114,6 +114,25 @@ def test_the_page_of_a_large_table_has_groups_of_colours(tmp_path):
     assert 'data-label="error"' in text  # rows without a name show what the number is
 
 
+# ---- a recipe in one file ------------------------------------------------------------------------
+
+
+def test_the_recipe_of_the_documentation(tmp_path, capsys):
+    page = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text("utf-8")
+    (source,) = [
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "RECIPE" in block
+    ]
+    path = tmp_path / "bandit.py"
+    path.write_text(source)
+    assert main(["reproduce", str(path), "--smoke", "--out", str(tmp_path)]) == 0
+    assert "3 cells trained; 3 stated bands hold." in capsys.readouterr().out
+    words = ["--items", "4,6", "--steps", "3", "--seeds", "2", "--out", str(tmp_path), "--workers", "1"]
+    assert main(["reproduce", str(path), *words]) == 0
+    results = json.loads((tmp_path / "bandit" / "results.json").read_text())
+    assert [c["row"] for c in results["cells"]] == ["4 items"] * 3 + ["6 items"] * 3
+    assert results["command"] == f"argrad reproduce {path} --seeds 2 --items 4,6 --steps 3"
+
+
 # ---- judgement -----------------------------------------------------------------------------------
 
 

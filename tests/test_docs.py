@@ -77,11 +77,13 @@ def run_block(source: str, namespace: dict[str, object], where: str) -> None:
         comment = comment_of(lines, statement)
         place = f"{where}: {lines[statement.lineno - 1]}"
         if isinstance(statement, ast.Expr):
-            value = eval(compile(ast.Expression(statement.value), where, "eval"), namespace)
+            value = eval(
+                compile(ast.Expression(statement.value), where, "eval", dont_inherit=True), namespace
+            )
             if "-> " in comment:
                 assert repr(value) == comment.rpartition("-> ")[2], place
             continue
-        exec(compile(ast.Module([statement], []), where, "exec"), namespace)
+        exec(compile(ast.Module([statement], []), where, "exec", dont_inherit=True), namespace)
         shape = re.match(r"\(([\d, ]*)\)", comment)
         if shape and isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             value = namespace[statement.targets[0].id]
