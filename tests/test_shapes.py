@@ -61,8 +61,43 @@ def calls() -> None:
     q = ag.GumbelSoftmax(1.0, logits=torch.zeros(2, 3))
     assert q.mean.shape == q.variance.shape == q.mode.shape == q.probs.shape == (2, 3)
     assert q.entropy().shape == (2,)
+    sequence_calls()
     with pytest.raises(jaxtyping.TypeCheckError):  # the checker is awake
         _autograd.straight_through(torch.zeros(2), torch.zeros(3))
+
+
+def sequence_calls() -> None:
+    """Every sampler of sequences, of several shapes, and what is made of a sample."""
+    import torch
+
+    import argrad as ag
+    from sequence_oracle import Tabular
+
+    model = Tabular.random(4, 4)
+    for batch in (0, 1, 3):
+        start, sampler = (
+            model.start(batch),
+            ag.UniqueSampler(model.step, model.start(batch), **model.options),
+        )
+        samples = [
+            ag.stochastic_beam_search(model.step, start, 200, tau=0.5, **model.options),
+            ag.stochastic_beam_search(model.step, start, 2, mask=torch.ones(4) > 0, **model.options),
+            sampler.draw(2),
+            sampler.sample,
+            ag.ancestral_sample(model.step, start, 2, **model.options),
+            ag.arithmetic_sample(model.step, start, 2, **model.options),
+        ]
+        for sample in samples:
+            log_prob = ag.sequence_log_prob(model.step, start, sample.tokens, sample.length)
+            sample.surrogate(lambda s: s.length, log_prob.requires_grad_())
+            assert sample.entropy().shape == sample.expectation(sample.length).shape == (batch,)
+        ag.beam_search(model.step, start, 3, **model.options)
+        tokens = samples[4].tokens[:, 0]
+        ag.rollout(model.step, start, tokens, lambda t, n: n.double(), **model.options)
+        ag.hindsight_gumbels(samples[1].log_prob)
+        ag.plackett_luce_log_prob(samples[1].log_prob)
+        ag.leave_one_out_log_ratio(samples[1].log_prob, order=2)
+        ag.log_prob_set(samples[1].log_prob)
 
 
 def run(code: str) -> subprocess.CompletedProcess[str]:
@@ -74,6 +109,8 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         f"sys.path.insert(0, {str(HERE.parent)!r})\n"
         f"with jaxtyping.install_import_hook({modules}, 'test_shapes.checker'):\n"
         "    import argrad, argrad.gumbel, argrad.conditional_gumbel, argrad.relaxed, argrad.noise, argrad.nn\n"
+        "    import argrad.sequences.search, argrad.sequences.unique, argrad.sequences.score\n"
+        "    import argrad.sequences.ancestral, argrad.sequences.arithmetic\n"
     )
     return subprocess.run(
         [sys.executable, "-c", hook + code],

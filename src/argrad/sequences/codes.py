@@ -99,7 +99,7 @@ def _read_kernel(logits: Tensor, codes: Tensor, is_open: Tensor) -> tuple[Read, 
     from argrad._kernels.beam import read_codes
 
     flat = logits.flatten(0, 1).contiguous()
-    places = codes.reshape(len(flat), -1).contiguous()
+    places = codes.reshape(len(flat), codes.shape[1] // logits.shape[1]).contiguous()
     tokens = torch.empty_like(places, dtype=torch.int64)
     log_p, rest, resolution = (torch.empty_like(places) for _ in range(3))
     inputs = (flat, is_open.flatten(), places)
@@ -113,7 +113,8 @@ def _read_torch(logits: Tensor, codes: Tensor) -> Read:
     mass = torch.exp(x - x.amax(-1, keepdim=True))
     upper = mass.cumsum(-1)
     total = upper[..., -1:].contiguous()
-    target = codes.view(len(codes), logits.shape[1], -1) * total
+    m = logits.shape[1]  # nodes a row
+    target = codes.view(len(codes), m, codes.shape[1] // m) * total
     last = torch.searchsorted(upper, total)  # the last token that has any mass
     tokens = torch.minimum(torch.searchsorted(upper, target, right=True), last)
     width = mass.gather(-1, tokens)
