@@ -44,7 +44,7 @@ ESTIMATORS = [
     EstimatorCase("StraightThrough", lambda q: ag.StraightThrough()),
     EstimatorCase("GumbelST", lambda q: ag.GumbelST(0.8)),
     EstimatorCase("ReinMax", lambda q: ag.ReinMax()),
-    EstimatorCase("ReinMaxCV", lambda q: ag.ReinMaxCV(inner_samples=4), 20_000),
+    EstimatorCase("ReinMaxCV", lambda q: ag.ReinMaxCV(), 20_000),
     EstimatorCase("GumbelRao", lambda q: ag.GumbelRao(0.8, 4), 20_000),
     EstimatorCase("GappedST", lambda q: ag.GappedST()),
     EstimatorCase("DecoupledST", lambda q: ag.DecoupledST()),

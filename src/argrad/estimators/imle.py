@@ -23,26 +23,30 @@ class Imle(PathEstimator):
     r"""Implicit maximum-likelihood estimation: how the choice changes when scores follow the gradient.
 
     With $w = \theta + \varepsilon$ and the incoming gradient $g$,
-    $$ \partial\mathcal{L}/\partial\theta \approx \frac{1}{\lambda}\big(z(w) - z(w - \lambda g)\big) \tag{1} $$
+    $$ \partial\mathcal{L}/\partial\theta \approx \frac{1}{2\lambda}\big(z(w + \lambda g) - z(w - \lambda g)\big),
+       \quad \text{or} \quad \frac{1}{\lambda}\big(z(w) - z(w - \lambda g)\big) \tag{1} $$
     Needs arg max alone: any structure, an `Oracle` too. Biased. The factor $1/\lambda$, which published
-    code leaves out, makes the size of the gradient right.
+    code leaves out, makes the size of the gradient right. The published form is
+    `Imle(lam=10.0, symmetric=False)`; the defaults had the least error on the problems of "How to choose an
+    estimator", where scores and gradients are of size 1.
 
     Args:
-        lam: $\lambda$; small is nearly always 0, large is biased.
-        symmetric: the central difference $(z(w + \lambda g) - z(w - \lambda g)) / 2\lambda$.
+        lam: $\lambda$; small is nearly always 0, large is biased. $\lambda g$ should be of the size of the
+            differences between scores.
+        symmetric: the first form, a central difference, with one arg max more; else the second.
         num_samples: independent samples, averaged.
 
     Examples:
         >>> import torch, argrad as ag
         >>> scores = torch.randn(4, 6, requires_grad=True)
         >>> q = ag.Perturbed(ag.Subset(2), scores, noise=ag.SumOfGamma(2))
-        >>> (ag.Imle(lam=10.0).rsample(q) * torch.randn(6)).sum().backward()
+        >>> (ag.Imle().rsample(q) * torch.randn(6)).sum().backward()
 
     References: [niepert2021], [minervini2023].
     """
 
-    lam: float = 10.0
-    symmetric: bool = False
+    lam: float = 1.0
+    symmetric: bool = True
     num_samples: int = 1
 
     is_unbiased: ClassVar[bool] = False
@@ -50,7 +54,7 @@ class Imle(PathEstimator):
 
     def __post_init__(self) -> None:
         if not self.lam > 0:
-            raise fail(type(self).__name__, "lam", "must be positive", self.lam, "Try 1 to 100.")
+            raise fail(type(self).__name__, "lam", "must be positive", self.lam, "Try 0.3 to 10.")
         check_count(type(self).__name__, "num_samples", self.num_samples, 1, None, "1 is enough.")
 
     def refusal(self, q: StructuredDistribution) -> str | None:
@@ -71,7 +75,7 @@ class Imle(PathEstimator):
 class Blackbox(Imle):
     r"""Blackbox differentiation of a solver: the slope of an interpolation over a step $\lambda$.
 
-    The formula of `Imle`. Its authors use no noise: `Perturbed(structure, scores, noise=NoNoise())`.
+    The second formula of `Imle`. Its authors use no noise: `Perturbed(structure, scores, noise=NoNoise())`.
 
     Examples:
         >>> import torch, argrad as ag
@@ -85,6 +89,7 @@ class Blackbox(Imle):
     """
 
     lam: float = 20.0
+    symmetric: bool = False
 
 
 @dataclass(frozen=True)

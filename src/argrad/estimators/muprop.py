@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from argrad._checks import check_count
+from argrad._checks import check_count, is_transformed
 from argrad._numerics import masked_scores
 from argrad._types import Generator
 from argrad.estimators.base import Cost, Estimator, is_gibbs, no_gradient
@@ -127,25 +127,22 @@ class Darn(Estimator):
 
 def value_and_slope(name: str, f: Cost, z: Tensor) -> tuple[Tensor, Tensor]:
     """`f(z)` and its derivative for `z`, both constants: nothing reaches the parameters of `f`."""
+    cost, slope = cost_and_slope(name, f, z, keep=False)
+    return cost.detach(), slope
+
+
+def cost_and_slope(name: str, f: Cost, z: Tensor, *, keep: bool = True) -> tuple[Tensor, Tensor]:
+    """`f(z)`, with the gradient of its parameters if `keep`, and its derivative for `z` as a constant."""
+    if is_transformed():
+        cost, pull_back = torch.func.vjp(f, z.detach())[:2]
+        (slope,) = pull_back(torch.ones_like(cost))
+        return cost, slope.detach()
     with torch.enable_grad():
         point = z.detach().requires_grad_()
         cost = f(point)
         if not cost.requires_grad:
             raise no_gradient(name)
-        (slope,) = torch.autograd.grad(cost.sum(), point, allow_unused=True)
-    if slope is None:
-        raise no_gradient(name)
-    return cost.detach(), slope
-
-
-def cost_and_slope(name: str, f: Cost, z: Tensor) -> tuple[Tensor, Tensor]:
-    """`f(z)` with the gradient of its parameters, and its derivative for `z` as a constant."""
-    point = z.detach().requires_grad_()
-    with torch.enable_grad():
-        cost = f(point)
-    if not cost.requires_grad:
-        raise no_gradient(name)
-    (slope,) = torch.autograd.grad(cost.sum(), point, retain_graph=True, allow_unused=True)
+        (slope,) = torch.autograd.grad(cost.sum(), point, retain_graph=keep, allow_unused=True)
     if slope is None:
         raise no_gradient(name)
     return cost, slope
