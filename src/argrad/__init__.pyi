@@ -114,8 +114,8 @@ from .sequences.plackett_luce import hindsight_gumbels as hindsight_gumbels
 from .sequences.plackett_luce import plackett_luce_log_prob as plackett_luce_log_prob
 from .sequences.ratios import leave_one_out_log_ratio as leave_one_out_log_ratio
 from .sequences.ratios import log_prob_set as log_prob_set
-from .sequences.sample import RepeatedSample as RepeatedSample
-from .sequences.sample import Sequences as Sequences
+from .sequences.repeated import RepeatedSample as RepeatedSample
+from .sequences.result import Sequences as Sequences
 from .sequences.sample import SequenceSample as SequenceSample
 from .sequences.score import sequence_log_prob as sequence_log_prob
 from .sequences.search import beam_search as beam_search

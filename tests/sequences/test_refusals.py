@@ -128,6 +128,12 @@ def test_a_state_with_the_batch_elsewhere() -> None:
         ag.stochastic_beam_search(step, torch.zeros(1, 2, 8), 3, eos=0, max_len=3)
 
 
+def test_nothing_drawn_yet() -> None:
+    sampler = ag.UniqueSampler(SMALL.step, SMALL.start(), **SMALL.options)
+    with pytest.raises(ag.InputError, match=r"nothing was drawn yet. Call `draw\(k\)` first"):
+        sampler.sample  # noqa: B018
+
+
 def test_estimates_of_wrong_shape() -> None:
     sample = search()
     with pytest.raises(

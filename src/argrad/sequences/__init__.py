@@ -1,1 +1,1 @@
-"""Samples without replacement: weights and gradients from sets of distinct samples."""
+"""Sequences and sets: searches, samplers with and without replacement, weights and gradients from samples."""

@@ -11,10 +11,10 @@ from torch import Tensor
 from argrad._checks import check_count, fail
 from argrad._types import Float, Generator, Int
 from argrad.sequences import _refusals as refuse
-from argrad.sequences.codes import Start, decode, root_start
+from argrad.sequences.codes import Renew, Start, decode, root_start
 from argrad.sequences.decoder import Eos, Options, Step, make_decoder
 from argrad.sequences.nodes import Key, child_nodes, draw_key, root_nodes, uniform_at
-from argrad.sequences.sample import RepeatedSample
+from argrad.sequences.repeated import RepeatedSample
 
 
 @torch.no_grad()
@@ -58,11 +58,8 @@ def ancestral_sample(
     n = check_count(call, "n", n, 1, None, "It is the number of sequences a row.")
     key = draw_key(call, generator)
     front = decoder.start()
-    name = _names(key, decoder.row_numbers(front), n, 0)
-    fresh = lambda time: uniform_at(key, name, torch.full_like(name, time))  # noqa: E731
-    return decode(
-        decoder, front, root_start(front), fresh(0), lambda _, time: fresh(time), independent=True
-    )
+    fresh = _fresh_codes(key, decoder.row_numbers(front), n, 0)
+    return decode(decoder, front, root_start(front), fresh(None, 0), fresh, independent=True)
 
 
 @torch.no_grad()
@@ -129,18 +126,16 @@ def rollout(
         node = Start(so_far, node.length + ~ended, ended | decoder.ends(so_far))
         if time + 1 < max_len:
             front = decoder.next(front, zero, so_far)
-        name = _names(key, decoder.row_numbers(front), n, time + 1)
-        fresh = lambda t, name=name: uniform_at(key, name, torch.full_like(name, t))  # noqa: E731
-        done = decode(
-            decoder, front, node, fresh(time), lambda _, t, fresh=fresh: fresh(t), independent=True
-        )
+        fresh = _fresh_codes(key, decoder.row_numbers(front), n, time + 1)
+        done = decode(decoder, front, node, fresh(None, time), fresh, independent=True)
         values.append(_mean_reward(call, reward, done, max_len, decoder.pad).where(~ended[:, 0], 0.0))
     return torch.stack(values, -1)
 
 
-def _names(key: Key, rows: Tensor, n: int, tree: int) -> Tensor:
-    """A name for each of n samples of a row, `(batch, n)`."""
-    return child_nodes(root_nodes(key, rows, tree), torch.arange(n, device=rows.device))
+def _fresh_codes(key: Key, rows: Tensor, n: int, tree: int) -> Renew:
+    """Codes `(batch, n)` that owe nothing to what was read before."""
+    names = child_nodes(root_nodes(key, rows, tree), torch.arange(n, device=rows.device))
+    return lambda _, time: uniform_at(key, names, torch.full_like(names, time))
 
 
 def _mean_reward(

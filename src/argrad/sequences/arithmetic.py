@@ -12,7 +12,7 @@ from argrad._types import Generator
 from argrad.sequences.codes import Read, decode, root_start
 from argrad.sequences.decoder import Eos, Options, Step, make_decoder
 from argrad.sequences.nodes import child_nodes, draw_key, root_nodes, uniform_at
-from argrad.sequences.sample import RepeatedSample
+from argrad.sequences.repeated import RepeatedSample
 
 
 @torch.no_grad()

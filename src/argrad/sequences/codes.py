@@ -7,7 +7,7 @@ as arithmetic coding would decode it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from argrad._kernels.threads import run_rows
 from argrad.sequences import _refusals as refuse
 from argrad.sequences.decoder import Decoder, Front
 from argrad.sequences.expand import has_kernel
-from argrad.sequences.sample import RepeatedSample
+from argrad.sequences.repeated import RepeatedSample
 
 
 class Read(NamedTuple):
@@ -32,8 +32,8 @@ class Read(NamedTuple):
     resolution: Tensor
 
 
-# (what was read, number of the next token) -> the codes for it
-Renew: TypeAlias = Callable[[Read, int], Tensor]
+# (what was read, nothing at first; number of the next token) -> the codes for it
+Renew: TypeAlias = Callable[[Any, int], Tensor]
 
 
 class Start(NamedTuple):

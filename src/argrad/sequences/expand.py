@@ -77,7 +77,9 @@ def _race_torch(call: str, key: Key, beam: Beam, logits: Tensor, count: int) -> 
     """The same on other devices: float32 noise finds the tokens, float64 tells their values."""
     if can_read(logits):
         refuse.check_logits(call, logits, beam.tokens, beam.is_open)
-    x = logits.masked_fill(~beam.is_open[..., None], -math.inf)
+    peak = logits.amax(-1, keepdim=True).where(beam.is_open[..., None], 0.0)
+    # relative to the peak: the noise keeps its digits
+    x = (logits - peak).masked_fill(~beam.is_open[..., None], -math.inf)
     top, tokens = x[..., :0], beam.node.new_empty(*x.shape[:-1], 0)
     for first in range(0, x.shape[-1], CHUNK):
         part = x[..., first : first + CHUNK]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from argrad import random
 from argrad._types import Generator
-from argrad.random import _GOLDEN, _ROW_2, _exponential, _splitmix, _times, _uniform, _word
+from argrad.random import _GOLDEN, _ROW_2, _gumbel, _splitmix, _times, _uniform, _word
 
 
 class Key(NamedTuple):
@@ -51,7 +51,7 @@ def child_nodes(nodes: Tensor, tokens: Tensor) -> Tensor:
 
 def gumbel_at(key: Key, nodes: Tensor, tokens: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """The Gumbels of children `tokens` of `nodes` (which broadcast)."""
-    return -torch.log(_exponential(_bits(key, nodes, tokens), dtype))
+    return _gumbel(_bits(key, nodes, tokens), dtype)
 
 
 def uniform_at(key: Key, nodes: Tensor, tokens: Tensor) -> Tensor:

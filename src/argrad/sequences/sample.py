@@ -1,55 +1,17 @@
-r"""What searches and samplers return: sequences with exact probabilities, and estimates made of them."""
+r"""Samples without replacement: their weights, and estimates with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import torch
 from torch import Tensor
 
-from argrad._checks import check_floating, fail
-from argrad._types import Bool, Float, Generator, Int
+from argrad._checks import fail
+from argrad._types import Float, Generator
 from argrad.sequences import weights as w
 from argrad.sequences.plackett_luce import hindsight_gumbels
+from argrad.sequences.result import Sequences, Values, check_log_prob, surrogate_of, values_of
 from argrad.sequences.weights import KINDS, Advantages, Kind
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Sequences:
-    """k sequences for each row of a batch.
-
-    Attributes:
-        tokens: shape `(batch, k, length)`, the end of sequence included, padded behind it; without the prefix.
-        length: number of tokens of each, the end of sequence included, `(batch, k)`.
-        log_prob: log-probability of each under the model as it was asked (temperature, masks and
-            processors included), `float64`, `(batch, k)`; `-inf` where not valid.
-        finished: True if it ended by itself, False if it was cut at `max_len`; `(batch, k)`.
-        valid: False where there was no further sequence to give; `(batch, k)`.
-
-    Examples:
-        >>> import torch, argrad as ag
-        >>> table = torch.randn(4, 3)
-        >>> def step(token, state):  # a bigram model: the state is the last token
-        ...     state = state if token is None else token
-        ...     return table[state], state
-        >>> best = ag.beam_search(step, torch.tensor([3]), 2, eos=0, max_len=5)
-        >>> best.tokens.shape, bool(best.log_prob[0, 0] >= best.log_prob[0, 1])
-        (torch.Size([1, 2, 5]), True)
-    """
-
-    tokens: Int[Tensor, "batch k length"]
-    length: Int[Tensor, "batch k"]
-    log_prob: Float[Tensor, "batch k"]
-    finished: Bool[Tensor, "batch k"]
-    valid: Bool[Tensor, "batch k"]
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-
-F = Tensor | Callable[[Any], Tensor]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -106,10 +68,10 @@ class SequenceSample(Sequences):
         return weights / weights.sum(-1, keepdim=True) if kind == "normalized" else weights
 
     def expectation(
-        self, f: F, kind: Kind = "unordered", *, generator: Generator = None
+        self, f: Values, kind: Kind = "unordered", *, generator: Generator = None
     ) -> Float[Tensor, "batch"]:
         """Estimate of the mean of `f`: values `(batch, k)`, or a function of this sample that gives them."""
-        values = _values("SequenceSample.expectation", "f", f, self)
+        values = values_of("SequenceSample.expectation", "f", f, self)
         return (self.weights(kind, generator=generator) * values).sum(-1)
 
     def entropy(
@@ -120,7 +82,7 @@ class SequenceSample(Sequences):
 
     def surrogate(
         self,
-        reward: F,
+        reward: Values,
         log_prob_with_grad: Float[Tensor, "batch k"],
         *,
         kind: Kind = "unordered",
@@ -148,14 +110,14 @@ class SequenceSample(Sequences):
         """
         call = "SequenceSample.surrogate"
         _check_kind(call, kind)
-        values = _values(call, "reward", reward, self)
+        values = values_of(call, "reward", reward, self)
         check_log_prob(call, log_prob_with_grad, self)
         if isinstance(baseline, Tensor):
             plain = self.weights(kind, generator=generator)
             weights, advantage = plain, values.detach() - baseline.detach()[..., None]
         else:
             weights, advantage = self._advantages(values.detach().double(), kind, baseline, generator)
-        return surrogate(weights, advantage, values, log_prob_with_grad, self.valid)
+        return surrogate_of(weights, advantage, values, log_prob_with_grad, self.valid)
 
     def _advantages(
         self, values: Tensor, kind: Kind, baseline: bool, generator: Generator
@@ -175,105 +137,6 @@ class SequenceSample(Sequences):
             if kind == "hindsight"
             else self.kappa
         )
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class RepeatedSample(Sequences):
-    """n sequences a row with equal weights, some of them perhaps the same.
-
-    Attributes:
-        tokens: shape `(batch, n, length)`, the end of sequence included, padded behind it; without the prefix.
-        length: number of tokens of each, `(batch, n)`.
-        log_prob: log-probability of each, `float64`, `(batch, n)`.
-        finished: True if it ended by itself, False if it was cut at `max_len`; `(batch, n)`.
-        valid: True everywhere.
-        independent: False for samples that were spread on purpose (`arithmetic_sample`).
-
-    Examples:
-        >>> import torch, argrad as ag
-        >>> def step(token, state):
-        ...     return torch.zeros(1 if token is None else len(token), 3), None
-        >>> ag.ancestral_sample(step, None, 5, eos=0, max_len=4).entropy().shape
-        torch.Size([1])
-
-    References: [kool2019b].
-    """
-
-    independent: bool
-
-    def weights(self) -> Float[Tensor, "batch n"]:
-        """1 / n each."""
-        return torch.full_like(self.log_prob, 1.0 / self.log_prob.shape[-1])
-
-    def expectation(self, f: F) -> Float[Tensor, "batch"]:
-        """Estimate of the mean of `f`: values `(batch, n)`, or a function of this sample that gives them."""
-        return (self.weights() * _values("RepeatedSample.expectation", "f", f, self)).sum(-1)
-
-    def entropy(self) -> Float[Tensor, "batch"]:
-        r"""Estimate of the entropy $-\mathbb{E} \log p$, in nats."""
-        return self.expectation(-self.log_prob)
-
-    def surrogate(
-        self,
-        reward: F,
-        log_prob_with_grad: Float[Tensor, "batch n"],
-        *,
-        baseline: bool | Tensor = True,
-    ) -> Float[Tensor, "batch"]:
-        """As `SequenceSample.surrogate`; the built-in baseline of a sample is the mean of the others.
-
-        Samples that are not independent have no built-in baseline: theirs would not be free of bias.
-        """
-        call = "RepeatedSample.surrogate"
-        values = _values(call, "reward", reward, self)
-        check_log_prob(call, log_prob_with_grad, self)
-        advantage, n = values.detach().double(), values.shape[-1]
-        if isinstance(baseline, Tensor):
-            advantage = advantage - baseline.detach()[..., None]
-        elif baseline and self.independent and n > 1:
-            advantage = (advantage - advantage.mean(-1, keepdim=True)) * (n / (n - 1))
-        return surrogate(self.weights(), advantage, values, log_prob_with_grad, self.valid)
-
-
-def surrogate(
-    weights: Tensor, advantage: Tensor, values: Tensor, log_prob: Tensor, valid: Tensor
-) -> Tensor:
-    """The value of the weighted mean, with the gradient of the score and of the values."""
-    log_prob = log_prob.where(valid, 0.0)
-    score = (advantage.detach() * (log_prob - log_prob.detach())).where(valid, 0.0)
-    return (weights.detach() * (values + score)).sum(-1)
-
-
-def check_log_prob(call: str, log_prob: Tensor, sample: Sequences) -> None:
-    """One number a sequence, and attached to something that is trained."""
-    check_floating(call, "log_prob_with_grad", log_prob)
-    if log_prob.shape != sample.log_prob.shape:
-        rule = f"must have the sample's shape {tuple(sample.log_prob.shape)}"
-        raise fail(
-            call, "log_prob_with_grad", rule, f"shape {tuple(log_prob.shape)}", "One a sequence."
-        )
-    if not log_prob.requires_grad:
-        raise fail(
-            call,
-            "log_prob_with_grad",
-            "must need a gradient",
-            "a tensor without one",
-            "Compute it again with the model in training: `sequence_log_prob` or "
-            "`integrations.huggingface.score`.",
-        )
-
-
-def _values(call: str, name: str, f: F, sample: Sequences) -> Tensor:
-    values = f(sample) if callable(f) and not isinstance(f, Tensor) else f
-    shape = sample.log_prob.shape
-    if not isinstance(values, Tensor) or values.shape != shape:
-        got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-        rule = f"must give one number a sequence, shape {tuple(shape)}"
-        raise fail(
-            call, name, rule, got, "Give a tensor, or a function of the sample that returns one."
-        )
-    values = values if values.is_floating_point() else values.double()
-    return values.where(sample.valid, 0.0)
 
 
 def _check_kind(call: str, kind: object) -> None:

@@ -14,7 +14,8 @@ from argrad.sequences.beam import Beam, root_beam, search
 from argrad.sequences.decoder import Decoder, Eos, Options, Step, make_decoder
 from argrad.sequences.expand import by_gumbel, by_log_prob
 from argrad.sequences.nodes import draw_key, gumbel_at, root_nodes
-from argrad.sequences.sample import Sequences, SequenceSample
+from argrad.sequences.result import Sequences
+from argrad.sequences.sample import SequenceSample
 
 
 @torch.no_grad()

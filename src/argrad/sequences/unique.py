@@ -3,13 +3,13 @@ r"""Samples without replacement, some now and more later."""
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Any, Unpack
 
 import torch
 from torch import Tensor
 
 from argrad._checks import check_count
+from argrad._errors import InputError
 from argrad._types import Generator
 from argrad.conditional_gumbel import shift_maximum
 from argrad.sequences import _refusals as refuse
@@ -19,8 +19,7 @@ from argrad.sequences.expand import race
 from argrad.sequences.nodes import draw_key, gumbel_at, root_nodes
 from argrad.sequences.sample import SequenceSample
 from argrad.sequences.search import as_sample
-
-Path = tuple[int, ...]
+from argrad.sequences.trie import Trie
 
 
 class UniqueSampler:
@@ -91,12 +90,16 @@ class UniqueSampler:
     @property
     def sample(self) -> SequenceSample:
         """Everything drawn so far, in the order of drawing."""
+        if not self._drawn:
+            raise InputError(
+                "`UniqueSampler.sample` is empty: nothing was drawn yet. Call `draw(k)` first."
+            )
         return _join(self._drawn, self._decoder.pad)
 
     @property
     def exhausted(self) -> Tensor:
         """Rows `(batch,)` that have no sequence left."""
-        return torch.tensor([trie.log_left == -math.inf for trie in self._tries])
+        return torch.tensor([t.log_left == -math.inf for t in self._tries], dtype=torch.bool)
 
     def _expand(self, call: str, beam: Beam, logits: Tensor, count: int) -> Children:
         """`by_gumbel` on what is left below each child."""
@@ -121,57 +124,6 @@ class UniqueSampler:
                 length = int(beam.length[b, j])
                 trie.remove(tuple(paths[j][:length]), log_ps[j][:length])
             trie.fanout.clear()
-
-
-@dataclass
-class Gone:
-    """What is known about a child that sequences were drawn from."""
-
-    log_p: float  # given its parent
-    log_left: float = -math.inf  # log of the share of its probability that is left
-    fanout: int = 0  # number of its children that have any probability
-    children: dict[int, Gone] = field(default_factory=dict)
-
-
-class Trie:
-    """The sequences drawn from one row, and what is left below each of their beginnings."""
-
-    def __init__(self) -> None:
-        self._root = Gone(0.0, 0.0)
-        self.fanout: dict[Path, int] = {}  # of the nodes that the present search has opened
-
-    @property
-    def log_left(self) -> float:
-        """Log of the probability of all sequences that are left."""
-        return self._root.log_left
-
-    def children(self, path: Path) -> dict[int, Gone]:
-        """The children of a node that sequences were drawn from."""
-        node = self._root
-        for token in path:
-            if token not in node.children:
-                return {}
-            node = node.children[token]
-        return node.children
-
-    def remove(self, path: Path, log_ps: list[float]) -> None:
-        """Take a sequence out, given the log-probability of each of its tokens."""
-        nodes = [self._root]
-        for i, (token, log_p) in enumerate(zip(path, log_ps, strict=True)):
-            nodes[-1].fanout = self.fanout[path[:i]]
-            nodes.append(nodes[-1].children.setdefault(token, Gone(log_p, 0.0)))
-        nodes[-1].log_left = -math.inf
-        for node in reversed(nodes[:-1]):
-            node.log_left = _log_left(node)
-
-
-def _log_left(node: Gone) -> float:
-    """Log of the share that is left, from what has gone below the children."""
-    gone = list(node.children.values())
-    if len(gone) == node.fanout and all(g.log_left == -math.inf for g in gone):
-        return -math.inf  # exactly: rounding must not leave a ghost
-    lost = math.fsum(-math.exp(g.log_p) * math.expm1(g.log_left) for g in gone)
-    return math.log1p(-min(lost, 1.0 - 2.0**-53))
 
 
 def _join(parts: list[SequenceSample], pad: int) -> SequenceSample:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import LogitsProcessorList, PreTrainedModel
 
 from argrad._checks import fail
-from argrad.sequences.sample import Sequences
+from argrad.sequences.result import Sequences
 
 
 def score(
