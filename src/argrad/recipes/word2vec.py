@@ -166,22 +166,27 @@ def _gensim(config: Config, cell: Cell, run: Run, asked: Problem) -> Tensor:
 
 
 def claims(summary: Summary) -> Sequence[Claim]:
-    """The paper's order, and gensim as the oracle; of generated text, where the questions are the paper's."""
-    found = {c: summary.find("generated", c) for c in (*OURS, *GENSIM)}
-    value = {name: c.mean() for name, c in found.items() if c is not None}
+    """The paper's order, on generated text, where the questions are the paper's; and gensim as the oracle."""
     said = []
     for better, worse in (("NEG-5", "NCE-5"), ("NCE-5", "HS")):
-        if better in value and worse in value:
-            detail = f"{value[better]:.1f} and {value[worse]:.1f} %"
-            text_ = f"{better} answers more analogies than {worse}, as in the paper"
-            said.append(Claim(text_, value[better] > value[worse], detail))
-    for ours, theirs in (("NEG-5", "gensim NEG-5"), ("HS", "gensim HS")):
-        if ours in value and theirs in value:
-            # two runs of gensim with different seeds differ by about 2 points
-            holds = value[ours] > value[theirs] - 5
-            detail = f"{value[ours]:.1f} and {value[theirs]:.1f} %"
-            said.append(Claim(f"{ours} is no more than 5 points below gensim's", holds, detail))
+        text_ = f"{better} answers more analogies than {worse}, as in the paper"
+        said += _compared(summary, "generated", better, worse, text_, 0.0)
+    for row in summary.rows:
+        for ours, theirs in (("NEG-5", "gensim NEG-5"), ("HS", "gensim HS")):
+            # of 400 questions on real text, two seeds answer up to 5 points more or less
+            text_ = f"{row}: {ours} is no more than 5 points below gensim's"
+            said += _compared(summary, row, ours, theirs, text_, -5.0)
     return said
+
+
+def _compared(
+    summary: Summary, row: str, first: str, second: str, text_: str, margin: float
+) -> list[Claim]:
+    a, b = summary.find(row, first), summary.find(row, second)
+    if a is None or b is None:
+        return []
+    detail = f"{a.mean():.1f} and {b.mean():.1f} %"
+    return [Claim(text_, a.mean() > b.mean() + margin, detail)]
 
 
 RECIPE = Recipe(
