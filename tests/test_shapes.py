@@ -62,6 +62,7 @@ def calls() -> None:
     assert q.mean.shape == q.variance.shape == q.mode.shape == q.probs.shape == (2, 3)
     assert q.entropy().shape == (2,)
     sequence_calls()
+    trust_calls()
     with pytest.raises(jaxtyping.TypeCheckError):  # the checker is awake
         _autograd.straight_through(torch.zeros(2), torch.zeros(3))
 
@@ -100,6 +101,43 @@ def sequence_calls() -> None:
         ag.log_prob_set(samples[1].log_prob)
 
 
+def trust_calls() -> None:
+    """Calibration, open sets and reparameterisations, of several shapes and dtypes."""
+    import torch
+
+    import argrad as ag
+
+    c, o = ag.calibration, ag.openset
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        for batch in ((), (2,), (0,)):
+            z = torch.randn(*batch, 40, 3).to(dtype)
+            y = torch.randint(3, (*batch, 40))
+            c.fit_temperature(z, y, weights=torch.ones(*batch, 40))
+            c.fit_max_entropy([c.MeanLogit(), c.ClassFrequency()], z, y, ridge=0.1)
+            ag.TemperatureScaling().fit(z, y)(z)
+            ag.MaxEntCalibrator(ridge=0.1).fit(z, y)(z)
+            for metric in (c.ece, c.ace, c.nll, c.brier, c.reliability):
+                metric(z, y)
+            for score in (o.max_softmax, o.max_logit, o.entropy, o.energy, o.reject):
+                score(z)
+            o.auroc(z[..., 0], z[..., 1])
+            o.aupr(z[..., 0], z[..., 1])
+            o.fpr_at_tpr(z[..., 0], z[..., 1])
+            if batch == ():
+                ag.ConfidenceLoss()(z, y, z[:5])
+                o.pull_away(z)
+    seen = ag.Subset(2).sample(torch.zeros(2, 30, 5))
+    ag.calibrate_structure(ag.Subset(2), torch.randn(2, 30, 5), seen)
+    o.Shell(torch.randn(20, 2, 2)).sample(3)
+    gan = ag.ConfidentGAN(
+        torch.nn.Linear(2, 3), torch.nn.Linear(4, 2), torch.nn.Linear(2, 1), noise_dim=4
+    )
+    gan.step(torch.randn(8, 2), torch.randint(3, (8,)), gan.optimizers())
+    law = ag.reparam.Laplace(torch.zeros(3), 1.0)
+    law.log_prob(law.transform(law.noise((4,), kind="sobol")))
+    ag.reparam.uniform_of(ag.reparam.two_sided(torch.rand(4)))
+
+
 def run(code: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ARGRAD_CHECK_SHAPES": "1", "OMP_NUM_THREADS": "1"}
     names = {path.stem for path in SRC.iterdir() if path.suffix == ".py" or path.is_dir()} - UNCHECKED
@@ -111,6 +149,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
         "    import argrad, argrad.gumbel, argrad.conditional_gumbel, argrad.relaxed, argrad.noise, argrad.nn\n"
         "    import argrad.sequences.search, argrad.sequences.unique, argrad.sequences.score\n"
         "    import argrad.sequences.ancestral, argrad.sequences.arithmetic\n"
+        "    import argrad.calibration, argrad.openset, argrad.reparam, argrad.losses.confidence\n"
     )
     return subprocess.run(
         [sys.executable, "-c", hook + code],

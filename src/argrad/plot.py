@@ -101,15 +101,19 @@ def reliability(
     shown = share > 0
     over = confidence > accuracy
     options: dict[str, Any] = {"width": width, "align": "edge", "edgecolor": "white", "linewidth": 0.8}
-    lower = np.minimum(accuracy, confidence)
-    ax.bar(left, lower, color=COLORS[0], zorder=2, **options)
+    lower, gap = np.minimum(accuracy, confidence), np.abs(confidence - accuracy)
+    few = (table.count < 5).numpy()  # a bin of one is right or wrong, whatever it says
     for which, color, label in (
+        (shown, COLORS[0], None),
         (shown & over, COLORS[1], "too sure: confidence above accuracy"),
         (shown & ~over, COLORS[2], "not sure enough: accuracy above"),
     ):
-        if which.any():
-            gap = np.abs(confidence - accuracy)[which]
-            ax.bar(left[which], gap, bottom=lower[which], color=color, label=label, zorder=2, **options)
+        height, bottom = (lower, 0 * lower) if label is None else (gap, lower)
+        for part, alpha in ((which & ~few, 1.0), (which & few, 0.25)):
+            bars: dict[str, Any] = {"color": color, "alpha": alpha, "bottom": bottom[part], "zorder": 2}
+            drawn = ax.bar(left[part], height[part], **bars, **options)
+            if label is not None and alpha == 1 and len(drawn):
+                drawn.set_label(label)
     ax.bar(left, -0.16 * share / share.max(), color="#888888", zorder=2, **options)
     ax.axhline(0, color="#444444", linewidth=0.8, zorder=4)
     ax.plot([0, 1], [0, 1], color="#444444", linewidth=1, linestyle=(0, (4, 3)), zorder=4)

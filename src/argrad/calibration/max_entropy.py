@@ -162,7 +162,7 @@ class MaxEntCalibrator(nn.Module):
 
     def forward(self, logits: Float[Tensor, "*batch n classes"]) -> Float[Tensor, "*batch n classes"]:
         """Calibrated logits."""
-        if self.multipliers.numel() == 0:
+        if self.multipliers.shape[-1] == 0:
             raise InputTypeError(
                 "`MaxEntCalibrator` has no multipliers yet. Call `fit(logits, labels)` first."
             )

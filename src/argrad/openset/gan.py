@@ -66,7 +66,7 @@ class ConfidentGAN(nn.Module):
        \end{aligned} $$
     $o$ is the outlier term of the `ConfidenceLoss` (in the paper $\mathrm{KL}(U \| p_\theta)$): small where the
     classifier is unsure, so that $G$ is drawn to the border of the data, and PT is `pull_away`. Read
-    [what failed](../open_set_failures.md) before relying on it: trained jointly from scratch it missed the border in
+    [what failed](../softmax/what_failed.md) before relying on it: trained jointly from scratch it missed the border in
     our experiments; `Shell` is simpler and found it.
 
     Args:
