@@ -45,6 +45,7 @@ class Arborescence(Structure):
     single_root: bool = False
 
     event_dims: ClassVar[int] = 2
+    argmax_checks_values: ClassVar[bool] = True
     reasons: ClassVar[Mapping[str, str]] = {
         "relax": "The arborescence polytope has exponentially many constraints. "
     }

@@ -27,7 +27,7 @@ from argrad._checks import (
     check_tau,
     fail,
 )
-from argrad._errors import UnsupportedError
+from argrad._errors import InputError, UnsupportedError
 from argrad._numerics import compute_dtype, masked_scores
 from argrad._types import Bool, Float, Generator, Shape, Tau
 from argrad.backward import Backward, FiniteDifference, Implicit, Unrolled, finite_difference
@@ -83,6 +83,9 @@ class Structure(ABC):
 
     natural_noise: ClassVar[Noise] = Gumbel()
     default_regularizer: ClassVar[Regularizer] = ExponentialFamily()
+
+    argmax_checks_values: ClassVar[bool] = False
+    """Whether `_argmax` takes any dtype and itself refuses NaN, +inf and scores that leave nothing."""
 
     def _relaxations(self, tau: Tau) -> Relaxations:
         """Regularizer class -> function of the regularizer that gives (implicit, unrolled) solvers.
@@ -157,9 +160,7 @@ class Structure(ABC):
 
     def _clean(self, call: str, scores: Tensor, mask: Tensor | None) -> Tensor:
         call = f"{self.name}.{call}"
-        check_floating(call, "scores", scores)
-        check_event(call, "scores", scores, self.event_dims)
-        self._check_event_shape(call, scores.shape[scores.dim() - self.event_dims :])
+        self._check_shape(call, scores)
         check_scores(call, "scores", scores)
         if mask is not None:
             check_mask(call, mask, scores.shape)
@@ -168,6 +169,11 @@ class Structure(ABC):
         if can_read(scores) and scores.numel():
             self._check_allowed(call, scores)
         return scores
+
+    def _check_shape(self, call: str, scores: Tensor) -> None:
+        check_floating(call, "scores", scores)
+        check_event(call, "scores", scores, self.event_dims)
+        self._check_event_shape(call, scores.shape[scores.dim() - self.event_dims :])
 
     def _check_vertices(self, call: str, z: Tensor) -> None:
         if can_read(z) and z.numel() and not bool(self.contains(z).all()):
@@ -186,6 +192,13 @@ class Structure(ABC):
         Returns:
             A vertex, the shape and dtype of `scores`.
         """
+        if self.argmax_checks_values and mask is None:
+            self._check_shape(f"{self.name}.argmax", scores)
+            try:
+                return self._argmax(scores)
+            except InputError:
+                self._clean("argmax", scores, mask)  # says the same in the structure's name
+                raise
         return self._argmax(self._clean("argmax", scores, mask).detach()).to(scores.dtype)
 
     def relax(

@@ -45,6 +45,7 @@ class Matching(Structure):
     partial: bool = False
 
     event_dims: ClassVar[int] = 2
+    argmax_checks_values: ClassVar[bool] = True
     default_regularizer: ClassVar[Regularizer] = Entropy()
     reasons: ClassVar[Mapping[str, str]] = {
         "*": "the sum over matchings is #P-hard to compute. Use `Perturbed(Matching(), scores)` to draw, "

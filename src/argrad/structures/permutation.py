@@ -55,6 +55,7 @@ class Permutation(Structure):
     """
 
     event_dims: ClassVar[int] = 2
+    argmax_checks_values: ClassVar[bool] = True
     default_regularizer: ClassVar[Regularizer] = Entropy()
     reasons: ClassVar[Mapping[str, str]] = {"*": _HARD}
 

@@ -43,6 +43,7 @@ class SpanningTree(Structure):
     """
 
     event_dims: ClassVar[int] = 2
+    argmax_checks_values: ClassVar[bool] = True
     inner_weight: ClassVar[float] = 0.5
     reasons: ClassVar[Mapping[str, str]] = {
         "relax": "The tree polytope has exponentially many constraints. "
