@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -356,6 +358,22 @@ def test_models_as_step_functions(name: str) -> None:
     assert q[0, 3] == 4
     assert q[1].tolist()[1:] == [2, 0, 0]
     assert ((q[:, 0] >= 1) & (q[:, 0] <= 4)).all()
+
+
+def test_without_transformers_a_sentence_says_what_to_install() -> None:
+    code = """
+import sys
+sys.modules["transformers"] = None  # as if it were not there
+import argrad as ag
+try:
+    ag.integrations.huggingface
+except ag.ArgradError as error:
+    assert "argrad[hf]" in str(error), error
+else:
+    raise AssertionError("no error")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_module_is_found_by_its_name() -> None:

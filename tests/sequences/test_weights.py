@@ -36,7 +36,7 @@ def value_of(log_p: Tensor) -> Tensor:
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("kind", UNBIASED)
-@pytest.mark.parametrize(("model", "k"), [(SMALL, 2), (SMALL, 4), (LARGE, 8)], ids=str)
+@pytest.mark.parametrize(("model", "k"), [(SMALL, 2), (LARGE, 3), (LARGE, 8)], ids=str)
 def test_expectations_are_unbiased(model: Tabular, k: int, kind: str) -> None:
     sample = draw(model, k, 4_000)
     log_p = model.log_prob()

@@ -5,10 +5,19 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-__all__ = ["huggingface"]  # pyright: ignore[reportUnsupportedDunderAll]
+from argrad._errors import ArgradError
+
+_EXTRAS = {"huggingface": "hf"}
+__all__ = ["arrow", "huggingface"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> ModuleType:
     if name not in __all__:
         raise AttributeError(f"module 'argrad.integrations' has no attribute {name!r}")
-    return importlib.import_module(f"argrad.integrations.{name}")
+    try:
+        return importlib.import_module(f"argrad.integrations.{name}")
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS[name]
+        raise ArgradError(
+            f'`integrations.{name}` needs {error.name}: `pip install "argrad[{extra}]"`.'
+        ) from error
