@@ -36,7 +36,20 @@ class Extra:
         return f"<= +{self.at_most:g} s"
 
 
-Goal = Speedup | Extra
+@dataclass(frozen=True)
+class Within:
+    """We take at most `at_most` seconds, whatever the peer takes."""
+
+    at_most: float
+
+    def met(self, ours: float, peer: float) -> bool:
+        return ours <= self.at_most
+
+    def __str__(self) -> str:
+        return f"<= {self.at_most:g} s"
+
+
+Goal = Speedup | Extra | Within
 
 
 def both(goal: Goal) -> dict[int, Goal]:
@@ -60,7 +73,7 @@ class Line:
         threads: numbers of torch threads to run with.
         part: the share of the work that the peer does, when it is a loop over independent items that
             takes minutes; its time is divided by it.
-        unit: how times are shown (in the JSON they are seconds).
+        unit: how times are shown (in the JSON they are seconds; MB are MB).
         clock: what is timed; the wall clock unless it would mostly show what else the machine does.
     """
 
@@ -73,5 +86,5 @@ class Line:
     goals: Mapping[int, Goal] = field(default_factory=dict)
     threads: tuple[int, ...] = (1, 2)
     part: float = 1.0
-    unit: Literal["us", "ms", "s", "cpu s"] = "ms"
+    unit: Literal["us", "ms", "s", "cpu s", "MB"] = "ms"
     clock: Callable[[], float] = time.perf_counter

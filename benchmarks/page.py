@@ -26,7 +26,8 @@ INTRO = """\
 Ours and a peer answer the same question (a check asserts it) and are timed in turns in one run, so that
 a busy machine slows both alike. Times are the best of several measurements of at least 20 ms; *by best* and
 *by median* compare ours with the peer by either. `make bench` repeats all of this, with the peers in an
-environment of their own. Times are wall time, except those in *cpu s*: processor time of a fresh process.
+environment of their own. Times are wall time, except those in *cpu s*: processor time of a fresh process; *MB* are
+the most memory that a call had on top of what was there before it.
 A file holds the last whole run of its topic, whatever it showed.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-SCALE = {"us": 1e6, "ms": 1e3, "s": 1.0, "cpu s": 1.0}
+SCALE = {"us": 1e6, "ms": 1e3, "s": 1.0, "cpu s": 1.0, "MB": 1.0}
 COLUMNS = ("line", "threads", "ours", "peer", "by best", "by median", "goal", "", "the peer")
 
 

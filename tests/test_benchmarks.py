@@ -17,8 +17,9 @@ if str(ROOT) not in sys.path:  # `python -m pytest` has it, plain `pytest` does 
 from benchmarks import __main__ as command  # noqa: E402
 from benchmarks import baselines, page, runner  # noqa: E402
 from benchmarks.inputs import forward_backward, normal  # noqa: E402
-from benchmarks.line import Extra, Line, Speedup, both  # noqa: E402
+from benchmarks.line import Extra, Line, Speedup, Within, both  # noqa: E402
 from benchmarks.lines import TOPICS  # noqa: E402
+from benchmarks.memory import Peak  # noqa: E402
 from benchmarks.table import COLUMNS, cells, warn_if_busy  # noqa: E402
 
 
@@ -95,6 +96,8 @@ def test_a_slow_pair_stops_at_the_budget_but_not_before_three():
         (Speedup(1 / 3), 3.0, 0.99, False),
         (Extra(0.2), 1.1, 1.0, True),
         (Extra(0.2), 1.3, 1.0, False),
+        (Within(0.5), 0.5, 0.1, True),
+        (Within(0.5), 0.6, 9.9, False),
     ],
 )
 def test_goals(goal, ours, peer, met):
@@ -231,6 +234,14 @@ def test_tree_baselines():
 
 def test_assignment_baseline():
     assert baselines.scipy_assignments(torch.eye(3).roll(1, 0)[None])().tolist() == [[2, 0, 1]]
+
+
+def test_peak_memory_is_measured():
+    peak = Peak()
+    for count, least, most in ((4_000_000, 16, 40), (16_000_000, 64, 100)):  # float32, 4 bytes each
+        before = peak()
+        assert peak.of(lambda n=count: torch.ones(n).sum())() == count
+        assert least <= peak() - before <= most
 
 
 # ---- page ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from benchmarks.lines import (
     imports,
     recipes,
     sequences,
+    streams,
     structures,
     toolbox,
 )
@@ -21,6 +22,7 @@ TOPICS: dict[str, tuple[Line, ...]] = {
     "imports": imports.LINES,
     "recipes": recipes.LINES,
     "sequences": sequences.LINES,
+    "streams": streams.LINES,
     "structures": structures.LINES,
     "toolbox": toolbox.LINES,
 }

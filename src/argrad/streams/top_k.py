@@ -85,9 +85,8 @@ class GumbelTopKStream:
         numbers, first = _integers(ids, len(values))
         pool = self._pool.copy()
         for start in range(0, len(values), PIECE):
-            part, inner = values[start : start + PIECE], numbers[start : start + PIECE]
-            # read-only memory (files that are mapped) has no compiled kernel, and torch warns of it
-            part = np.array(part) if not part.flags.writeable else np.ascontiguousarray(part)
+            part = _writeable(values[start : start + PIECE])
+            inner = _writeable(numbers[start : start + PIECE].astype(np.int64, copy=False))
             x = torch.from_numpy(part).log().numpy() if name == "weights" else part
             if pool.race(x, inner, first + start, self._key):
                 raise _bad_weights(part) if name == "weights" else _bad_logits(part)
@@ -199,7 +198,12 @@ def _integers(ids: object, count: int) -> tuple[np.ndarray, int]:
     if array.size != count:
         rule = f"must have one id for each of the {count} items"
         raise fail(_CALL, "ids", rule, f"{array.size} of them", "Ids and logits are matched in order.")
-    return np.array(array, np.int64, order="C").reshape(-1), 0
+    return array.reshape(-1), 0
+
+
+def _writeable(part: np.ndarray) -> np.ndarray:
+    """Read-only memory (a file that is mapped) has no compiled kernel, and torch warns of it."""
+    return np.ascontiguousarray(part) if part.flags.writeable else np.array(part)
 
 
 def _bad_logits(values: np.ndarray) -> InputError:
