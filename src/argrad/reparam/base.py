@@ -62,7 +62,7 @@ def log_upper(eps: Tensor) -> Tensor:
 
 def from_logs(lower: Tensor, upper: Tensor) -> Tensor:
     """Two-sided noise with these logarithms of both tails; each need be right where it is the smaller one."""
-    # `max`: an exponent just below log 1/2 by rounding must not end beyond the median
+    # rounding must not carry a logarithm of 1/2 beyond the median
     return torch.where(upper < lower, 2 * upper.exp(), -2 * lower.exp()).clamp(-1.0, 1.0)
 
 

@@ -217,6 +217,4 @@ class Gumbel(_LocationScale, distributions.Gumbel):
 
     def _noise_of_standard(self, x: Tensor, generator: Generator) -> Tensor:
         lower = -torch.exp(-x)
-        return from_logs(
-            lower, log1mexp(lower.clamp(max=-1e-300 if x.dtype == torch.float64 else -1e-37))
-        )
+        return from_logs(lower, log1mexp(lower))
