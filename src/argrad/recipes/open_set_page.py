@@ -33,8 +33,9 @@ def keep(folder: Path, gan: openset.ConfidentGAN, way: Way, problem: Problem) ->
     line = torch.linspace(-high, high, _GRID)
     grid = torch.cartesian_prod(line, line)
     logits = gan.classifier(grid)
-    # the share of the winner among known classes, times that of not being rejected
     known = logits.softmax(-1)[:, : problem.classes].amax(-1)
+    if way.mode == "kl":  # from uniform to certain
+        known = (problem.classes * known - 1) / (problem.classes - 1)
     if way.mode == "energy":  # its margin is between -6 and -2: shown as a share of the way
         known = torch.sigmoid(-openset.energy(logits) - 4)
     g = torch.Generator().manual_seed(0)
