@@ -38,7 +38,7 @@ def walk_language(
 ) -> WalkLanguage:
     """Generate `tokens` words in sentences of `length`, with Zipf frequencies."""
     g = torch.Generator().manual_seed(seed)
-    # lengths of about 1.2 and 0.9: mutual information of a word with others are of size 1
+    # lengths of about 1.2 and 0.9: the mutual information of two words is of size 1
     stem = 1.2 * torch.randn(stems, 1, d, generator=g) / math.sqrt(d)
     form = 0.9 * torch.randn(1, forms, d, generator=g) / math.sqrt(d)
     x = (stem + form).reshape(-1, d)
