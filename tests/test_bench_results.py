@@ -250,8 +250,8 @@ def test_no_cell_is_a_sentence(tmp_path):
 
 
 def test_a_recipe_that_forgets_its_metric(tmp_path):
-    recipe = quick(train=lambda config, cell, run: {"eror": 1.0})
-    with pytest.raises(InputError, match="must return 'error', which the table shows; got eror"):
+    recipe = quick(train=lambda config, cell, run: {"mistake": 1.0})
+    with pytest.raises(InputError, match="must return 'error', which the table shows; got mistake"):
         reproduce(recipe, SHORT, out=tmp_path, quiet=True, workers=1)
 
 
@@ -362,7 +362,7 @@ def terminal(monkeypatch):
 
 
 def test_a_live_table_in_a_terminal(terminal, tmp_path, monkeypatch):
-    monkeypatch.setenv("TOY", "slow")  # the table is drawn eight times a second
+    monkeypatch.setenv("TOY", "slow=0.05")  # the table is drawn eight times a second
     reproduce(quick(), SHORT, out=tmp_path, workers=1)
     text = terminal.file.getvalue()
     assert re.search(r"[123] of 3 ", text) and "training ━" in text and " left" in text

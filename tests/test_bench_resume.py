@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +20,7 @@ from torch import nn
 
 from argrad._errors import ArgradError, InputError
 from argrad.cli import main
-from argrad.recipes import find
+from argrad.recipes import RECIPES, find
 from argrad.recipes.bench import Run, jobs, workers
 from argrad.recipes.bench.log import read_log
 from argrad.recipes.bench.options import changed
@@ -39,9 +41,12 @@ def numbers(out: Path) -> dict[str, object]:
     found = {}
     for folder in sorted((out / "toy" / "cells").iterdir()):
         result = json.loads((folder / "result.json").read_text())
-        log = [{k: v for k, v in line.items() if k != "seconds"} for line in read_log(folder)]
-        found[folder.name] = (result["metrics"], log)
+        found[folder.name] = (result["metrics"], log_of(folder))
     return found
+
+
+def log_of(folder: Path) -> list[dict[str, object]]:
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in read_log(folder)]
 
 
 def lines(out: Path, cell: str) -> int:
@@ -99,6 +104,60 @@ def test_a_full_disk_is_a_sentence_and_leaves_nothing_half_written(trials):
         assert trial["before"]["cut"] == trial["before"]["parts"] == 0
 
 
+# ---- every recipe --------------------------------------------------------------------------------
+
+
+class Stopped(BaseException):
+    """Thrown into a run in place of a kill."""
+
+
+def check_resumes(one: jobs.Job, other: jobs.Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`one` is trained in one go; `other` is stopped in the middle of each phase."""
+    jobs.train(one)
+    steps, stopped = Run.steps, set()
+
+    def stopping(run, total, *, phase="train", **parts):
+        run.save_seconds = -1
+        for step in steps(run, total, phase=phase, **parts):
+            if step == total // 2 and phase not in stopped:
+                stopped.add(phase)
+                raise Stopped
+            yield step
+
+    monkeypatch.setattr(Run, "steps", stopping)
+    while other.result is None:
+        with contextlib.suppress(Stopped):
+            jobs.train(other)
+    monkeypatch.undo()
+    assert stopped
+    assert untimed(other) == untimed(one)
+    assert log_of(other.folder) == log_of(one.folder)
+
+
+def untimed(job: jobs.Job) -> dict[str, float | None]:
+    """Its numbers, without those that are times."""
+    assert job.result is not None
+    return {k: v for k, v in job.result["metrics"].items() if not re.search("second|time|speed", k)}
+
+
+def smoke_jobs(name: str, tmp_path: Path) -> list[tuple[jobs.Job, jobs.Job]]:
+    recipe = find(name)
+    pairs = (jobs.plan(recipe, recipe.smoke, (0,), tmp_path / side) for side in ("one", "other"))
+    return list(zip(*pairs, strict=True))
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_a_cell_of_every_recipe_resumes(name, tmp_path, monkeypatch):
+    check_resumes(*smoke_jobs(name, tmp_path)[0], monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_all_cells_of_every_recipe_resume(name, tmp_path, monkeypatch):
+    for one, other in smoke_jobs(name, tmp_path):
+        check_resumes(one, other, monkeypatch)
+
+
 # ---- workers and their parent --------------------------------------------------------------------
 
 
@@ -130,13 +189,13 @@ def is_running(pid: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds processes in /proc")
 def test_a_parent_that_is_interrupted_then_killed(recipe, tmp_path):
     out = tmp_path / "a"
-    command = [sys.executable, "-m", "argrad", "reproduce", TOY, "--columns", "SGD", "--steps", "400"]
-    config = changed(recipe.config, {"columns": ("SGD",), "steps": 400})
+    command = [sys.executable, "-m", "argrad", "reproduce", TOY, "--columns", "SGD", "--steps", "60"]
+    config = changed(recipe.config, {"columns": ("SGD",), "steps": 60})
 
     def start() -> subprocess.Popen:
         return subprocess.Popen(
             [*command, "--workers", "2", "--out", str(out)],
-            env={**os.environ, "TOY": "slow"},
+            env={**os.environ, "TOY": "slow=0.7"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -183,7 +242,7 @@ def test_a_crash_is_told_with_its_last_line(recipe, tmp_path, monkeypatch):
     assert sentence.startswith(
         "The cell 'narrow, SGD' failed: ZeroDivisionError: on purpose. More is in "
     )
-    Ended.returncode = 2  # a sentence for all cells
+    Ended.returncode = workers.REFUSED  # it would be the same for all cells
     (state.job.folder / "stderr.txt").write_text("cannot write x: No space left on device.\n")
     with pytest.raises(ArgradError, match=r"^cannot write x: No space left on device\.$"):
         workers._end(state, Ended())

@@ -1,7 +1,7 @@
 """A recipe in one file, as a user would write it: least squares with noise, two rows, two columns.
 
 Quick enough to be killed, starved of disk and run again many times. `TOY` in the environment makes it misbehave, so
-that a worker can be told to: `kill=7` (SIGKILL at step 7), `int=7` (SIGINT), `crash=7`, `slow`, each only in the cell
+that a worker can be told to: `kill=7` (SIGKILL at step 7), `int=7` (SIGINT), `crash=7`, `slow=0.1` (seconds a step), each only in the cell
 that `cell=NAME` names, if it is given.
 """
 
@@ -70,8 +70,7 @@ def misbehave(step: int, cell: Cell) -> None:
     words = dict(word.partition("=")[::2] for word in os.environ.get("TOY", "").split(";") if word)
     if words.get("cell", cell.name) != cell.name:
         return
-    if "slow" in words:
-        time.sleep(0.05)
+    time.sleep(float(words.get("slow", 0)))
     if words.get("kill") == str(step):
         os.kill(os.getpid(), signal.SIGKILL)
     if words.get("int") == str(step):

@@ -10,16 +10,21 @@ from pathlib import Path
 from argrad._errors import ArgradError
 from argrad.recipes.bench.jobs import load, train
 from argrad.recipes.bench.workers import REFUSED
+from argrad.recipes.data.places import DataError
+from argrad.recipes.files import StorageError
 
 
 def main(folder: str) -> int:
-    """Exit code 0: `result.json` is there; 130: interrupted and saved; `REFUSED`: a sentence on stderr."""
+    """Exit code 0: `result.json` is there; 130: interrupted and saved; otherwise a sentence is on stderr.
+
+    `REFUSED` says that it would be the same for every cell.
+    """
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     try:
         train(load(Path(folder)))
     except ArgradError as error:
         sys.stderr.write(f"{error}\n")
-        return REFUSED
+        return REFUSED if isinstance(error, (StorageError, DataError)) else 1
     except KeyboardInterrupt:
         return 130
     return 0

@@ -17,7 +17,7 @@ from argrad.recipes.files import explained
 
 POLL = 0.2  # seconds between two looks at the workers
 _SAVING = 30.0  # seconds that a worker has for its last step and checkpoint
-REFUSED = 2  # exit code of a worker that leaves a sentence
+REFUSED = 2  # exit code of a worker that has no data or no disk
 
 
 @dataclass
@@ -47,8 +47,8 @@ class State:
 def run_all(states: Sequence[State], workers: int) -> Iterator[None]:
     """Do all jobs, `workers` at a time, updating `states` between yields; stops them when the caller stops.
 
-    A cell that crashes does not keep the others from being trained; a sentence about input or storage, which would
-    be the same for all, ends everything.
+    A cell that fails does not keep the others from being trained; a sentence about data or storage, which would be
+    the same for all, ends everything.
     """
     waiting = [s for s in states if s.result is None]
     running: list[tuple[State, subprocess.Popen]] = []
