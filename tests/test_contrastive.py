@@ -732,6 +732,7 @@ H, T = torch.zeros(3, 4), torch.tensor([0, 1, 2])
             lambda: ag.NCE(4, ag.LogUniform(3), log_z="zero"),
             "must be a number, a parameter or a module",
         ),
+        (lambda: ag.NCE(4, ag.LogUniform(3), log_z=math.nan), "`NCE(log_z=...)` must be finite"),
         (lambda: ag.NCE(4, ag.LogUniform(3), log_z=nn.Linear(4, 2))(H, T), "shape (*batch, 1)"),
         (lambda: ag.NCE(4, ag.LogUniform(3)).partition(H[:0]), "at least one item"),
         (lambda: ag.NegativeSampling(4, ag.LogUniform(3)).log_prob(H, T), "Train `NCE` for a density"),

@@ -61,10 +61,37 @@ def calls() -> None:
     q = ag.GumbelSoftmax(1.0, logits=torch.zeros(2, 3))
     assert q.mean.shape == q.variance.shape == q.mode.shape == q.probs.shape == (2, 3)
     assert q.entropy().shape == (2,)
+    contrastive_calls()
     sequence_calls()
     trust_calls()
     with pytest.raises(jaxtyping.TypeCheckError):  # the checker is awake
         _autograd.straight_through(torch.zeros(2), torch.zeros(3))
+
+
+def contrastive_calls() -> None:
+    """Losses for many classes, and where their noise comes from, in several shapes and dtypes."""
+    import torch
+
+    import argrad as ag
+
+    counts = torch.arange(1, 8)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        heads = (
+            ag.NCE(5, ag.Unigram(counts), log_z=torch.nn.Linear(5, 1, dtype=dtype), dtype=dtype),
+            ag.NCE(5, ag.InBatch(7, counts), dtype=dtype),
+            ag.SampledSoftmax(5, ag.LogUniform(7), shared=False, unique=True, dtype=dtype),
+            ag.NegativeSampling(5, ag.AliasTable([1.0] * 7), dtype=dtype),
+            ag.HierarchicalSoftmax(5, counts.numpy(), dtype=dtype),
+        )
+        for batch in ((2,), (2, 3), (0,)):
+            x, y = torch.randn(*batch, 5).to(dtype), torch.zeros(batch, dtype=torch.int64)
+            for head in heads:
+                head(x, y)
+            heads[0].log_prob(x, y), heads[0].log_prob(x, y, normalise=True), heads[0].log_partition(x)
+            heads[2].log_prob(x, y), heads[2].sample(x), heads[2].scores(x)
+            heads[4].log_prob(x, y), heads[4].log_probs(x), heads[4].sample(x)
+            loss = ag.InfoNCE()
+            loss(x, x), loss(x, x, torch.randn(4, 5).to(dtype)), loss(x, x, x[..., None, :])
 
 
 def sequence_calls() -> None:

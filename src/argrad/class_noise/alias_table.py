@@ -3,6 +3,7 @@ r"""Any law over classes, by Walker's alias method: O(n) to build, O(1) a draw, 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -41,7 +42,7 @@ class AliasTable(ClassNoise):
     References: [walker1977], [vose1991].
     """
 
-    def __init__(self, weights: Float[Tensor, "n"] | np.ndarray | list[float]) -> None:
+    def __init__(self, weights: Tensor | np.ndarray | Sequence[float]) -> None:
         w = check_weights(type(self).__name__, weights)
         self._set(w)
 
@@ -120,9 +121,7 @@ class Unigram(AliasTable):
     References: [mikolov2013].
     """
 
-    def __init__(
-        self, counts: Float[Tensor, "n"] | np.ndarray | list[float], power: float = 0.75
-    ) -> None:
+    def __init__(self, counts: Tensor | np.ndarray | Sequence[float], power: float = 0.75) -> None:
         c = check_weights("Unigram", counts, "counts")
         if not 0 <= power < math.inf:
             raise fail("Unigram", "power", "must be at least 0 and finite", power, "word2vec has 0.75.")

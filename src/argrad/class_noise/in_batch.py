@@ -3,6 +3,7 @@ r"""Noise that costs no draw: the targets of the other items of the batch."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -41,7 +42,7 @@ class InBatch(ClassNoise):
     def __init__(
         self,
         num_classes: int,
-        weights: Float[Tensor, "n"] | np.ndarray | list[float] | None = None,
+        weights: Tensor | np.ndarray | Sequence[float] | None = None,
     ) -> None:
         self.num_classes = n = check_num_classes("InBatch", num_classes)
         self._log_q = None

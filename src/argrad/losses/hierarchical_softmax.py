@@ -2,6 +2,7 @@ r"""Hierarchical softmax: a class is a path of binary decisions in a Huffman tre
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ class HierarchicalSoftmax(nn.Module):
     def __init__(
         self,
         in_features: int,
-        counts: Float[Tensor, "n"] | np.ndarray | list[float],
+        counts: Tensor | np.ndarray | Sequence[float],
         *,
         sparse: bool = False,
         **options: Any,

@@ -2,6 +2,7 @@ r"""Noise-contrastive estimation: learn a normalised model by telling data from 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +93,8 @@ class NCE(SampledLoss):
                 "0.0 fixes Z = 1, `nn.Parameter(torch.zeros(()))` learns it, `nn.Linear(d, 1)` learns one "
                 "for each context."
             )
+        if isinstance(log_z, (int, float)) and not math.isfinite(log_z):
+            raise fail("NCE", "log_z", "must be finite", log_z, "0.0 fixes Z = 1.")
         self.log_z = log_z
 
     def _log_z(self, hidden: Tensor) -> Tensor | float:
@@ -107,7 +110,8 @@ class NCE(SampledLoss):
         return value[..., 0]
 
     def _loss(self, scores: Scores, target: Tensor, draw: Negatives, hidden: Tensor) -> Tensor:
-        log_z = torch.as_tensor(self._log_z(hidden), device=target.device)
+        like = scores.target
+        log_z = torch.as_tensor(self._log_z(hidden), dtype=like.dtype, device=like.device)
         first = scores.target - log_z - self._log_expected_target(target, draw, scores.target)
         rest = scores.negative - log_z[..., None] - self._log_expected(draw.index, draw, scores.target)
         return data_against_noise(Scores(first, rest), draw.allowed)
@@ -150,10 +154,10 @@ class NCE(SampledLoss):
 
     def extra_repr(self) -> str:
         """Settings that are not submodules."""
-        fixed = "" if isinstance(self.log_z, nn.Module) else f", log_z={describe_log_z(self.log_z)}"
+        fixed = "" if isinstance(self.log_z, nn.Module) else f", log_z={_shown(self.log_z)}"
         return super().extra_repr() + fixed
 
 
-def describe_log_z(log_z: float | nn.Parameter) -> str:
+def _shown(log_z: float | nn.Parameter) -> str:
     """For `repr`: a number, or that it is learned."""
     return "learned" if isinstance(log_z, nn.Parameter) else f"{log_z:g}"
