@@ -16,7 +16,7 @@ from argrad.calibration.constraints import ClassFrequency, Constraint, MeanLogit
 from argrad.calibration.dual import Design, Dual, differentiable, newton
 from argrad.calibration.scale import Status
 from argrad.calibration.targets import check_targets, shares
-from argrad.calibration.temperature import resize_buffers, warn_about
+from argrad.calibration.temperature import resize_buffers, statuses, warn_about
 
 
 @dataclass(frozen=True)
@@ -157,8 +157,7 @@ class MaxEntCalibrator(nn.Module):
     @property
     def status(self) -> Status | list[Status]:
         """What the fit found; a flat list for a batch of fits."""
-        codes = [Status(code) for code in self.codes.flatten().tolist()]
-        return codes if self.codes.dim() else codes[0]
+        return statuses(self.codes)
 
     def forward(self, logits: Float[Tensor, "*batch n classes"]) -> Float[Tensor, "*batch n classes"]:
         """Calibrated logits."""

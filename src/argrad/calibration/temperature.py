@@ -126,8 +126,7 @@ class TemperatureScaling(nn.Module):
     @property
     def status(self) -> Status | list[Status]:
         """What the fit found; a flat list for a batch of fits."""
-        codes = [Status(code) for code in self.codes.flatten().tolist()]
-        return codes if self.codes.dim() else codes[0]
+        return statuses(self.codes)
 
     def forward(self, logits: Float[Tensor, "*batch n classes"]) -> Float[Tensor, "*batch n classes"]:
         """Calibrated logits. One temperature fits any shape; a batch of them expects the fit's leading dims."""
@@ -143,6 +142,12 @@ class TemperatureScaling(nn.Module):
         if self.inverse.dim() or not can_read(self.inverse):
             return ""
         return f"T={self.temperature.item():.4g}"
+
+
+def statuses(codes: Tensor) -> Status | list[Status]:
+    """One, or a flat list."""
+    found = [Status(code) for code in codes.flatten().tolist()]
+    return found if codes.dim() else found[0]
 
 
 def warn_about(status: Tensor) -> None:

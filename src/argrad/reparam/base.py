@@ -200,6 +200,18 @@ class Reparameterized(Distribution, ABC):
         return self.rsample(sample_shape, kind=kind, generator=generator)
 
 
+class TwoUniforms(Reparameterized):
+    """Noise of two independent uniforms on (0, 1) for each number."""
+
+    noise_dims = (2,)
+
+    def _draw(self, shape: Shape, **options: Any) -> Tensor:
+        return random.uniform(shape, **options)
+
+    def _of_uniform(self, u: Tensor) -> Tensor:
+        return u
+
+
 def sign_of(x: Tensor) -> Tensor:
     """1 or -1, never 0."""
     return torch.where(x < 0, -1.0, 1.0).to(x.dtype)

@@ -18,6 +18,7 @@ from argrad._numerics import log1mexp
 from argrad._types import Generator, Shape
 from argrad.reparam.base import (
     Reparameterized,
+    TwoUniforms,
     from_logs,
     log_lower,
     log_upper,
@@ -72,7 +73,7 @@ class Laplace(_LocationScale, distributions.Laplace):
         return sign_of(x) * torch.exp(-x.abs())
 
 
-class LogRatioLaplace(_LocationScale, distributions.Laplace):
+class LogRatioLaplace(_LocationScale, TwoUniforms, distributions.Laplace):
     r"""Laplace as a ratio: $z = \mu + b \log(\varepsilon_1 / \varepsilon_2)$ with two uniforms on (0, 1).
 
     $-\log\varepsilon$ is exponential, and the difference of two exponentials is Laplace. `noise_of` draws from the
@@ -84,14 +85,6 @@ class LogRatioLaplace(_LocationScale, distributions.Laplace):
         >>> law.noise((4,)).shape, law.transform(torch.tensor([0.5, 0.25]))
         (torch.Size([4, 2]), tensor(0.6931))
     """
-
-    noise_dims = (2,)
-
-    def _draw(self, shape: Shape, **options: Any) -> Tensor:
-        return random.uniform(shape, **options)
-
-    def _of_uniform(self, u: Tensor) -> Tensor:
-        return u
 
     def _mirror(self, eps: Tensor) -> Tensor:
         return eps.flip(-1)  # the ratio upside down
