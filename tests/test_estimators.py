@@ -241,8 +241,7 @@ def test_same_generator_same_numbers_and_no_global_randomness():
             if isinstance(estimator, nn.Module):
                 estimator.eval()
             one, two = (estimator.evaluate(f, q, generator=source()).scores_grad for _ in range(2))
-            if not isinstance(estimator, ag.AdaptiveImle):  # adapts with each backward pass
-                assert torch.equal(one, two), case.name
+            assert torch.equal(one, two), case.name
         assert torch.equal(before, torch.get_rng_state()), case.name
 
 

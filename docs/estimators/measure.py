@@ -145,7 +145,7 @@ def estimators(size: int) -> dict[str, ag.Estimator]:
         "Darn()": ag.Darn(),
         "StraightThrough()": ag.StraightThrough(),
         "ReinMax()": ag.ReinMax(),
-        "ReinMaxCV(num_samples=4)": ag.ReinMaxCV(num_samples=4),
+        "ReinMaxCV(num_samples=4)": ag.ReinMaxCV(num_samples=4).double(),
         "GappedST()": ag.GappedST(),
         "GumbelST(1.0)": ag.GumbelST(1.0),
         "GumbelST(0.5)": ag.GumbelST(0.5),

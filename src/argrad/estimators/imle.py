@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from argrad._autograd import straight_through
-from argrad._checks import check_count, fail
+from argrad._checks import check_count, fail, is_transformed
 from argrad._types import Generator, Shape
 from argrad.estimators.base import Cost
 from argrad.estimators.path import PathEstimator
@@ -143,7 +143,8 @@ class AdaptiveImle(nn.Module, PathEstimator):
     r"""I-MLE whose $\lambda$ finds itself: it grows while the gradient is sparser than wanted.
 
     $\lambda = \alpha \|\theta\| / \|g\|$; after each backward pass $\alpha$ moves by `step` towards a running
-    average of `target` changed parts an object. No device synchronisation.
+    average of `target` changed parts an object (in training mode, and not inside `torch.compile`). No device
+    synchronisation.
 
     Args:
         target: wanted number of parts that change in the second arg max, an object.
@@ -237,7 +238,7 @@ class _SecondArgmax(torch.autograd.Function):
         upper, width = hard, lam
         if ctx.symmetric:
             upper, width = law.structure.argmax(perturbed + lam * g, mask=law.mask), 2 * lam
-        if ctx.adaptive is not None:
+        if ctx.adaptive is not None and ctx.adaptive.training and not is_transformed():
             objects = max(perturbed.shape[: perturbed.dim() - law.structure.event_dims].numel(), 1)
             ctx.adaptive.adapt((upper != lower).sum() / objects)
         return (upper - lower) / width, None, None, None, None
