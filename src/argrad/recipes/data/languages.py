@@ -69,12 +69,16 @@ class TrigramLanguage:
     def sample(self, tokens: int, generator: torch.Generator, streams: int = 500) -> Tensor:
         """About `tokens` words: texts that were written side by side, `(streams, length)`."""
         kinds, _, words = self.log_law.shape
-        upper = self.log_law.double().exp().cumsum(-1).reshape(kinds**2, words)
+        row = torch.arange(kinds**2, dtype=torch.float64)[:, None]
+        # distribution functions one behind the other, row i from i to i + 1: one search for all contexts
+        upper = self.log_law.double().softmax(-1).cumsum(-1).clamp(max=1.0).reshape(-1, words) + row
         u, v = torch.randint(kinds, (2, streams), generator=generator)
         columns = []
         for _ in range(math.ceil(tokens / streams)):
-            x = torch.rand(streams, 1, dtype=torch.float64, generator=generator)
-            w = torch.searchsorted(upper[u * kinds + v], x)[:, 0].clamp(max=words - 1)
+            context = u * kinds + v
+            x = context + torch.rand(streams, dtype=torch.float64, generator=generator)
+            place = torch.searchsorted(upper.view(-1), x)
+            w = (place - context * words).clamp(max=words - 1)  # where a sum is rounded below 1
             columns.append(w)
             u, v = v, self.kind[w]
         return torch.stack(columns, 1)
