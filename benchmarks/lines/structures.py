@@ -87,20 +87,27 @@ def _check_small(ours: list[Tensor], peer: list[Any]) -> None:
         assert torch.equal(z, expected)
 
 
-def _small_assignments(shape: Shape) -> tuple[Line, Line]:
+def _small_assignments(shape: Shape) -> tuple[Line, ...]:
     """Small calls, where the cost is in the call: against the same question, and against the bare loop."""
     calls = (CALLS, *shape)
 
-    def ours() -> Step:
+    def solver() -> Step:
         solve, inputs = _solver("assignment.assignment"), list(normal(calls))
         return lambda: [solve(x) for x in inputs]
 
-    def line(name: str, peer: Callable[[Tensor], Step], words: str, goals: dict[int, Goal]) -> Line:
+    def structure() -> Step:
+        permutation, inputs = _named("argrad", "Permutation")(), list(normal(calls))
+        return lambda: [permutation.argmax(x) for x in inputs]
+
+    def line(
+        name: str, ours: Callable[[], Step], peer: Callable[[Tensor], Step], goals: dict[int, Goal]
+    ) -> Line:
+        to = "0/1 tensors" if goals else "indices (the bare loop)"
         return Line(
-            name=f"assignment {shape}, {CALLS} calls{name}",
+            name=f"{name} {shape}, {CALLS} calls",
             ours=ours,
             peer=lambda: peer(normal(calls)),
-            peer_name=words,
+            peer_name=f"linear_sum_assignment to {to}",
             package="scipy",
             check=_check_small,
             goals=goals,
@@ -108,8 +115,9 @@ def _small_assignments(shape: Shape) -> tuple[Line, Line]:
         )
 
     return (
-        line("", baselines.scipy_matrices, "linear_sum_assignment to 0/1 tensor", both(Speedup(1))),
-        line(" (bare)", baselines.scipy_indices, "loop from numpy to indices", {}),
+        line("assignment", solver, baselines.scipy_matrices, both(Speedup(1))),
+        line("Permutation.argmax", structure, baselines.scipy_matrices, both(Speedup(1))),
+        line("assignment (bare)", solver, baselines.scipy_indices, {}),
     )
 
 
