@@ -17,6 +17,7 @@ SOURCES = sorted(Path(ag.__file__).parent.rglob("*.py"))
 VENUES = {
     "article": "journal",
     "inproceedings": "booktitle",
+    "incollection": "booktitle",
     "book": "publisher",
     "misc": "howpublished",
 }

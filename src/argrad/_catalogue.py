@@ -93,9 +93,19 @@ def title(kind: str) -> str:
 
 def _describe(name: str, module: str, attribute: str) -> Part:
     home, node = _definition(module, attribute) or (module, None)
+    if node is None and f"{module}.{attribute}" in _submodules(module):
+        home, node = f"{module}.{attribute}", _tree(f"{module}.{attribute}")
     docs = [*_docstrings(home, node), ast.get_docstring(_tree(home))]
     kind = _KINDS.get(module.split(".")[0], module.split(".")[0])
     return Part(name, kind, f"argrad.{home}", plain_summary(docs[0] or ""), find_references(*docs))
+
+
+def _submodules(package: str) -> set[str]:
+    """The modules and packages in it."""
+    folder = _ROOT.joinpath(*package.split("."))
+    return {
+        f"{package}.{path.stem}" for path in folder.glob("*") if path.suffix == ".py" or path.is_dir()
+    }
 
 
 @functools.cache
@@ -136,7 +146,7 @@ def _targets(node: ast.Assign) -> list[str]:
 
 def _docstrings(module: str, node: ast.AST | None) -> Iterator[str | None]:
     """Its own docstring, those of its methods, and those of the classes of argrad it inherits from."""
-    if not isinstance(node, ast.FunctionDef | ast.ClassDef):
+    if not isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
         yield None
         return
     yield ast.get_docstring(node)

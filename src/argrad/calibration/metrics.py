@@ -55,7 +55,7 @@ def reliability(
         >>> ag.calibration.reliability(logits, logits.argmax(-1), equal_mass=True, bins=4).count
         tensor([250., 250., 250., 250.])
 
-    References: [niculescu2005].
+    References: [niculescumizil2005].
     """
     check_targets("reliability", logits, labels)
     check_count("reliability", "bins", bins, 1, None, "15 is usual.")

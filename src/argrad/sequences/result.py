@@ -29,7 +29,7 @@ class Sequences:
 
     Examples:
         >>> import torch, argrad as ag
-        >>> table = torch.randn(4, 3)
+        >>> table = torch.arange(12.0).view(4, 3)
         >>> def step(token, state):  # a bigram model: the state is the last token
         ...     state = state if token is None else token
         ...     return table[state], state
