@@ -1,8 +1,8 @@
 """A recipe in one file, as a user would write it: least squares with noise, two rows, two columns.
 
 Quick enough to be killed, starved of disk and run again many times. `TOY` in the environment makes it misbehave, so
-that a worker can be told to: `kill=7` (SIGKILL at step 7), `int=7` (SIGINT), `crash=7`, `slow=0.1` (seconds a step), each
-only in the cell that `cell=NAME` names, if it is given.
+that a worker can be told to: `kill=7` (SIGKILL at step 7), `int=7` (SIGINT), `crash=7`, `slow=0.1` (seconds a step),
+each only in the cell that `cell=NAME` names, if it is given.
 """
 
 from __future__ import annotations
