@@ -22,8 +22,8 @@ def pull_away(x: Float[Tensor, "m ..."]) -> Float[Tensor, ""]:
 
     Examples:
         >>> import torch, argrad as ag
-        >>> ag.openset.pull_away(torch.eye(3)), ag.openset.pull_away(torch.ones(3, 2))
-        (tensor(0.), tensor(1.))
+        >>> [round(ag.openset.pull_away(x).item(), 4) for x in (torch.eye(3), torch.ones(3, 2))]
+        [0.0, 1.0]
 
     References: [zhao2017].
     """
@@ -31,9 +31,13 @@ def pull_away(x: Float[Tensor, "m ..."]) -> Float[Tensor, ""]:
     if x.dim() < 2 or len(x) < 2:
         raise fail("pull_away", "x", "must hold at least two samples", f"shape {tuple(x.shape)}", "")
     flat = x.flatten(1)
-    square = (flat**2).sum(-1)
-    cosine = (flat @ flat.mT) ** 2 / torch.where(square == 0, 1.0, square)[:, None]
-    cosine = cosine / torch.where(square == 0, 1.0, square)
+    # first to size 1, so that squares of small samples do not underflow; a zero is orthogonal to everything
+    size = flat.detach().abs().amax(-1, keepdim=True)
+    flat = flat / torch.where(size == 0, 1.0, size)
+    unit = (
+        flat / (flat**2).sum(-1, keepdim=True).clamp(min=0.5).sqrt()
+    )  # at least 1, or the sample is 0
+    cosine = (unit @ unit.mT) ** 2
     m = len(flat)
     return (cosine.sum() - cosine.diagonal().sum()) / (m * (m - 1))
 
