@@ -33,7 +33,7 @@ class Scores(NamedTuple):
 
 def logistic(
     scores: Float[Tensor, "*shape m"],
-    sign: Float[Tensor, "..."],
+    sign: Float[Tensor, "..."] | float,
     allowed: Bool[Tensor, "..."] | None = None,
 ) -> Float[Tensor, "*shape"]:
     r"""$-\sum_j \log \mathrm{sigmoid}(\sigma_j s_j)$ over the allowed candidates."""
@@ -45,7 +45,7 @@ def logistic(
 
 def data_against_noise(scores: Scores, allowed: Tensor | None = None) -> Tensor:
     """`logistic` of one target and its negatives."""
-    noise = logistic(scores.negative, scores.negative.new_tensor(-1.0), allowed)
+    noise = logistic(scores.negative, -1.0, allowed)
     return noise - logsigmoid(scores.target)
 
 
