@@ -156,6 +156,7 @@ def test_unknown_columns_and_sizes_are_named() -> None:
 def test_arm_is_left_out_where_it_is_not_defined() -> None:
     names = {(c.row, c.column) for c in vae.cells(vae.Config())}
     assert ("bernoulli", "ARM") in names and ("categorical", "ARM") not in names
+    assert ("bernoulli", "UnorderedSet(4)") not in names
 
 
 @pytest.mark.parametrize("name", ["vae", "sbn", "reinmax-vae"])

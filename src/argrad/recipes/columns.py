@@ -131,6 +131,10 @@ WAYS: dict[str, Callable[[Layer, int], Way]] = {
 }
 PUBLISHED = tuple(WAYS)[:7]
 BITS_ONLY = ("ARM",)
+CHOICES_ONLY = (
+    "UnorderedSet(4)",
+    "SumAndSample(4)",
+)  # a layer of 200 bits cannot be drawn without replacement
 
 
 def columns(chosen: tuple[str, ...], layer: Layer) -> Iterator[str]:
@@ -140,4 +144,5 @@ def columns(chosen: tuple[str, ...], layer: Layer) -> Iterator[str]:
         if name.lower() not in known:
             raise InputError(f"there is no column {name!r}; there are {', '.join(WAYS)}.")
     wanted = {known[name.lower()] for name in chosen} or set(WAYS)
-    return (name for name in WAYS if name in wanted and (layer.classes == 2 or name not in BITS_ONLY))
+    left_out = CHOICES_ONLY if layer.classes == 2 else BITS_ONLY
+    return (name for name in WAYS if name in wanted and name not in left_out)

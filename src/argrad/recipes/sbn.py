@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +30,9 @@ class Config:
     """What can be set."""
 
     data: str = option("binarized-mnist", "digits, mnist, binarized-mnist or fashion-mnist")
-    rows: tuple[str, ...] = option(("bernoulli", "categorical"), "kinds of variables", selects=True)
+    rows: tuple[Literal["bernoulli", "categorical"], ...] = option(
+        ("bernoulli", "categorical"), "kinds of variables", selects=True
+    )
     columns: tuple[str, ...] = option((), "only these columns", selects=True)
     steps: int = option(30_000, "training steps a cell", at_least=1)
     batch: int = option(100, "images a step", at_least=1)

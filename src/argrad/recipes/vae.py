@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +29,7 @@ class Config:
     """What can be set."""
 
     data: str = option("binarized-mnist", "digits, mnist, binarized-mnist or fashion-mnist")
-    rows: tuple[str, ...] = option(
+    rows: tuple[Literal["bernoulli", "categorical"], ...] = option(
         ("bernoulli", "categorical"), "kinds of latent variables", selects=True
     )
     columns: tuple[str, ...] = option((), "only these columns", selects=True)
