@@ -148,6 +148,16 @@ def test_cold_models_are_searched_as_by_beam_search(k: int) -> None:
     torch.testing.assert_close(cold.log_prob, beam.log_prob)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_coldest_models(dtype: torch.dtype) -> None:
+    """Logits over tau overflow downwards only: the arg max stays."""
+    model = Tabular((1000 * SMALL.table).to(dtype), 4, 3)
+    greedy = ag.beam_search(model.step, model.start(), 1, **model.options)
+    cold = draw(model, 1, tau=1e-300)
+    assert torch.equal(cold.tokens, greedy.tokens)
+    assert cold.log_prob.item() == 0
+
+
 def test_a_wide_beam_finds_the_most_probable_sequences() -> None:
     beam = ag.beam_search(SMALL.step, SMALL.start(), 121, **SMALL.options)
     torch.testing.assert_close(beam.log_prob[0], SMALL.log_prob().sort(descending=True).values)
@@ -274,7 +284,13 @@ def test_shortest_and_longest_length() -> None:
 
 
 def test_sequences_are_padded_behind_their_end() -> None:
-    sample = draw(SMALL, 20, 5, pad=-7)
+    def step(token: Tensor | None, state: Tensor) -> tuple[Tensor, Tensor]:
+        assert token is None or ((token >= 0) & (token < 4)).all(), (
+            "a model could not embed the padding"
+        )
+        return SMALL.step(token, state)
+
+    sample = ag.stochastic_beam_search(step, SMALL.start(5), 20, pad=-7, **SMALL.options)
     place = torch.arange(sample.tokens.shape[-1])
     inside = place < sample.length[..., None]
     assert ((sample.tokens == -7) == ~inside).all()

@@ -25,6 +25,7 @@ from argrad.sequences.state import select_rows
 Step: TypeAlias = Callable[[Any, Any], tuple[Tensor, Any]]
 Processor: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 Eos: TypeAlias = int | Sequence[int] | None
+_TINY = torch.finfo(torch.float32).smallest_normal  # a temperature that has an inverse
 
 
 class Options(TypedDict, total=False):
@@ -98,7 +99,8 @@ class Decoder:
     def next(self, front: Front, parents: Tensor, tokens: Tensor) -> Front:
         """One token further: node j of row b comes from `parents[b, j]`, and is `tokens[b, j]` now."""
         state = self.select(front, parents)
-        logits, state = self._step(tokens[..., -1].reshape(-1), state, parents.numel())
+        last = tokens[..., -1].reshape(-1).clamp(0, front.logits.shape[-1] - 1)  # `pad` may be anything
+        logits, state = self._step(last, state, parents.numel())
         return self._front(logits, state, tokens)
 
     def select(self, front: Front, parents: Tensor) -> Any:
@@ -132,7 +134,9 @@ class Decoder:
         batch, m, length = tokens.shape
         x = widen(logits).view(batch, m, logits.shape[-1])
         if self.tau != 1.0:
-            x = x / max(self.tau, torch.finfo(x.dtype).smallest_normal)
+            peak = x.detach().amax(-1, keepdim=True)
+            # from the top down: what overflows has probability 0
+            x = (x - peak.masked_fill(peak.isinf(), 0.0)) / max(self.tau, _TINY)
         if self.mask is not None:
             x = x.masked_fill(~self.mask.expand(batch, x.shape[-1])[:, None], -math.inf)
         if self.eos and length + 1 < self.min_len:
