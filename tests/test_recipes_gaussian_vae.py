@@ -19,6 +19,7 @@ from argrad.recipes.data import load
 from argrad.recipes.gaussian_model import WAYS, ScoreWay, Vae, kl
 from argrad.recipes.gaussian_vae import RECIPE, Stages
 from argrad.reparam import Normal
+from interruptions import resumed_and_whole
 
 G = torch.Generator
 
@@ -120,21 +121,8 @@ def test_the_toy_has_the_closed_variances():
 def test_an_interrupted_run_ends_with_the_same_numbers(tmp_path: Path):
     config = replace(RECIPE.smoke, steps=12)
     cell = next(c for c in RECIPE.cells(config) if "running" in c.column)
-
-    def train(folder: str, seed: int, stop: bool = False) -> dict[str, float]:
-        def report(phase: str, step: int, total: int, value: float) -> None:
-            if stop and step == 5:
-                raise KeyboardInterrupt
-
-        (tmp_path / folder).mkdir(exist_ok=True)
-        torch.manual_seed(seed)
-        run = Run(tmp_path / folder, 0, save_seconds=0.0, log_every=1, report=report)
-        return dict(RECIPE.train(config, cell, run))
-
-    with pytest.raises(KeyboardInterrupt):
-        train("killed", 7, stop=True)
-    # a resumed process need not begin where the first did
-    assert train("killed", 8) == train("whole", 7)
+    resumed, whole = resumed_and_whole(RECIPE, config, cell, tmp_path, stop=5)
+    assert resumed == whole
 
 
 def test_the_smoke_run(tmp_path: Path):

@@ -25,6 +25,7 @@ RECIPES = {
     "reinforce-vs-reparam": "argrad.recipes.reinforce_vs_reparam",
     "reinmax-vae": "argrad.recipes.reinmax_vae",
     "sbn": "argrad.recipes.sbn",
+    "ssvae": "argrad.recipes.ssvae",
     "temperature": "argrad.recipes.temperature",
     "vae": "argrad.recipes.vae",
     "word2vec": "argrad.recipes.word2vec",

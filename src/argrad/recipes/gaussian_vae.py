@@ -9,7 +9,6 @@ through $z = \mu + \sigma \epsilon$, or by the score $\nabla \log q(z|x)$ and th
 
 from __future__ import annotations
 
-import io
 import math
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -23,10 +22,9 @@ import torch
 from torch import Tensor
 
 from argrad._errors import InputError
-from argrad.recipes import gaussian_toy, pictures, report
+from argrad.recipes import gaussian_toy, pictures, report, saved_images
 from argrad.recipes.bench import Cell, CellResult, Claim, Recipe, Run, Summary, option
 from argrad.recipes.data import Images, load
-from argrad.recipes.files import write_bytes
 from argrad.recipes.gaussian_model import WAYS, ScoreWay, Vae, kl, prior
 from argrad.recipes.training import Decay, Shuffled
 
@@ -107,7 +105,7 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
         loss.backward()
         rate.step(step)
         run.log(loss=loss)
-    _draw(model, images, run)
+    saved_images.save(run, pictures_of(model, images, run), images.side)
     return {**evaluate(config, model, images, run), **variances(config, model, images, run)}
 
 
@@ -156,19 +154,14 @@ def _mean_cost(model: Vae, x: Tensor, g: torch.Generator) -> float:
 
 # ---- the report --------------------------------------------------------------------------------------
 
-_PICTURES = 12
-
 
 @torch.no_grad()
-def _draw(model: Vae, images: Images, run: Run) -> None:
-    """Test images, their reconstructions and new images, as `pictures.npy`."""
-    x = held_out(images, _PICTURES)
+def pictures_of(model: Vae, images: Images, run: Run) -> Tensor:
+    """Twelve test images, what their mean code is decoded to, and new images, shape `(3, 12, pixels)`."""
+    x = held_out(images, 12)
     again = model.decoder(model.encode(x).loc).sigmoid()
     z = torch.randn((len(x), model.latent), generator=run.generator(5))
-    rows = torch.stack([x, again, model.decoder(z).sigmoid()]).unflatten(-1, (images.side, images.side))
-    buffer = io.BytesIO()
-    np.save(buffer, rows.numpy().astype(np.float16))
-    write_bytes(run.folder / "pictures.npy", buffer.getvalue())
+    return torch.stack([x, again, model.decoder(z).sigmoid()])
 
 
 def claims(summary: Summary) -> list[Claim]:
@@ -209,17 +202,13 @@ def figures(summary: Summary) -> Sequence[str]:
 
 
 def _image_rows(results: Sequence[CellResult]) -> Iterator[tuple[str, np.ndarray]]:
-    shown = False
+    first = True
     for result in results:
-        path = result.jobs[0].folder / "pictures.npy" if result.jobs else None
-        if path is None or not path.is_file():
-            continue
-        images, again, new = np.load(path)
-        if not shown:
-            yield "test images", images
-            shown = True
-        yield f"{result.cell.column}: decoded from their mean code", again
-        yield f"{result.cell.column}: decoded from the prior", new
+        for i, row in enumerate(saved_images.of(result)):
+            names = ("test images", "decoded from their mean code", "decoded from the prior")
+            if i or first:
+                yield names[i] if i == 0 else f"{result.cell.column}: {names[i]}", row
+                first = False
 
 
 RECIPE = Recipe(
