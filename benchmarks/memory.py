@@ -28,15 +28,16 @@ class Peak:
                 0
             )  # what was freed goes back to the system, or it would hide what is needed
             (SELF / "clear_refs").write_text("5")  # Linux: the peak starts again from now
-            before = _status("VmRSS")
+            before = status("VmRSS")
             result = step()
-            self.megabytes += max(_status("VmHWM") - before, 0.0)
+            self.megabytes += max(status("VmHWM") - before, 0.0)
             return result
 
         return measured
 
 
-def _status(name: str) -> float:
+def status(name: str) -> float:
+    """A line of /proc/self/status in megabytes: VmRSS is the memory now, VmHWM the most so far."""
     lines = (SELF / "status").read_text().splitlines()
     (line,) = (x for x in lines if x.startswith(name))
     return int(line.split()[1]) / 1024

@@ -13,6 +13,7 @@ import pytest
 
 import argrad
 from argrad import _catalogue
+from argrad._problems import estimator_classes
 from argrad.cli import main
 
 # Runs a command and fails if torch was loaded on the way.
@@ -85,6 +86,18 @@ def test_list_as_json(capsys):
     assert {row["name"] for row in rows} == set(_catalogue.parts())
     row = next(row for row in rows if row["name"] == "gumbel_max")
     assert row["kind"] == "gumbel" and row["references"] == ["gumbel1954", "maddison2014"]
+
+
+def test_list_shows_the_flags_of_estimators(capsys):
+    """Read from the sources, they are those of the classes."""
+    assert main(["list", "estimators", "--json"]) == 0
+    flags = {part["name"]: part["flags"] for part in json.loads(capsys.readouterr().out)}
+    for name, kind in estimator_classes().items():
+        bias = "unbiased" if kind.is_unbiased else "biased"
+        needs = "differentiable cost" if kind.needs_differentiable_f else "any cost"
+        assert flags[name] == [bias, needs], name
+    assert main(["list", "estimators"]) == 0
+    assert "(unbiased, any cost) REINFORCE" in capsys.readouterr().out
 
 
 def test_list_of_an_unknown_kind(capsys):

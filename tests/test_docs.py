@@ -56,7 +56,11 @@ def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Inductor itself is tested elsewhere, and starting its C++ compiler takes longer than all pages together.
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     text = page.read_text(encoding="utf-8")
-    namespace: dict[str, object] = {"__name__": "page"}
+    module = ModuleType("page")
+    monkeypatch.setitem(
+        sys.modules, "page", module
+    )  # the compiler looks for the globals of a function there
+    namespace = module.__dict__
     blocks = list(FENCE.finditer(text))
     for place, block in enumerate(blocks):
         if block[1] != "python":

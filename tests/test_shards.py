@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 from collections.abc import Callable
@@ -200,7 +201,8 @@ def test_the_wire_carries_what_the_docs_say() -> None:
     )
     packed = shards.pack(found, 0)
     assert packed.numel() * packed.itemsize == 10 * (9 * 16 + 8) + 4
-    again = shards.unpack(packed, found, 100)
-    assert torch.equal(again.ids, found.ids + 100)
-    for name in ("keys", "scores", "log_z"):
-        assert torch.equal(getattr(again, name), getattr(found, name))
+    again = shards.unpack(torch.stack([packed, packed]), found, (0, 100))
+    assert torch.equal(again.ids, torch.cat([found.ids, found.ids + 100], -1))
+    for name in ("keys", "scores"):
+        assert torch.equal(getattr(again, name), getattr(found, name).repeat(1, 2))
+    torch.testing.assert_close(again.log_z, found.log_z + math.log(2))

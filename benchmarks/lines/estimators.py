@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,10 +10,9 @@ from torch import Tensor, nn
 
 import argrad as ag
 from benchmarks.line import Line, Speedup, Step, both
+from benchmarks.lines import three_bits
 
 BATCH, LATENTS, CLASSES, PIXELS = 100, 20, 10, 784
-BITS = torch.tensor([0.3, -0.5, 0.8])
-TARGET = torch.tensor([0.2, 0.6, 0.4])
 
 
 class Vae(nn.Module):
@@ -126,45 +124,9 @@ def _four_evaluations() -> Step:
     return step
 
 
-def _bit_cost(z: Tensor) -> Tensor:
-    return ((z - TARGET) ** 2).sum(-1) + 1.5 * z.prod(-1)
-
-
-def _bits_ours() -> Step:
-    scores = BITS.clone().requires_grad_()
-    estimator = ag.LeaveOneOut(4)
-
-    def step() -> Tensor:
-        scores.grad = None
-        estimator(_bit_cost, ag.Gibbs(ag.Bits(), scores)).backward()
-        return scores.grad
-
-    return step
-
-
-def _bits_storchastic() -> Step:
-    import storch  # GPL: installed for this comparison only, never read or copied
-
-    scores = BITS.clone().requires_grad_()
-    method = storch.method.ScoreFunction("z", n_samples=4, baseline_factory="batch_average")
-
-    def step() -> Tensor:
-        scores.grad = None
-        z = method(torch.distributions.Bernoulli(logits=scores))
-        storch.add_cost(((z - TARGET) ** 2).sum(-1) + 1.5 * z.prod(-1), "cost")
-        storch.backward()
-        return scores.grad
-
-    return step
-
-
 def _check_losses(ours: Tensor, peer: Tensor) -> None:
     """The same loss of an untrained model: about 784 log 2, whatever the noise."""
     assert abs(ours - peer) < 0.05 * abs(peer), (ours, peer)
-
-
-def _check_gradients(ours: Any, peer: Any) -> None:
-    assert ours.shape == peer.shape
 
 
 LINES = (
@@ -195,15 +157,5 @@ LINES = (
         check=_check_losses,
         goals=both(Speedup(1 / 1.3)),
     ),
-    Line(
-        name="LeaveOneOut(4), three bits",
-        ours=_bits_ours,
-        peer=_bits_storchastic,
-        peer_name="storchastic ScoreFunction, batch average",
-        package="storchastic",
-        check=_check_gradients,
-        goals={1: Speedup(50)},
-        threads=(1,),
-        unit="us",
-    ),
+    *three_bits.LINES,
 )

@@ -55,6 +55,7 @@ class Part:
     module: str  # where it is defined
     summary: str  # first sentence of its docstring, in plain text
     references: tuple[str, ...]  # keys of references.bib
+    flags: tuple[str, ...] = ()  # what an estimator claims and asks for
 
 
 def find_references(*docstrings: str | None) -> tuple[str, ...]:
@@ -97,7 +98,41 @@ def _describe(name: str, module: str, attribute: str) -> Part:
         home, node = f"{module}.{attribute}", _tree(f"{module}.{attribute}")
     docs = [*_docstrings(home, node), ast.get_docstring(_tree(home))]
     kind = _KINDS.get(module.split(".")[0], module.split(".")[0])
-    return Part(name, kind, f"argrad.{home}", plain_summary(docs[0] or ""), find_references(*docs))
+    flags = tuple(_flags(home, node)) if isinstance(node, ast.ClassDef) else ()
+    summary = plain_summary(docs[0] or "")
+    return Part(name, kind, f"argrad.{home}", summary, find_references(*docs), flags)
+
+
+# Flags of the class and what to say of each when False and when True.
+_FLAGS = {
+    "is_unbiased": ("biased", "unbiased"),
+    "needs_differentiable_f": ("any cost", "differentiable cost"),
+}
+
+
+def _flags(module: str, node: ast.ClassDef) -> Iterator[str]:
+    """The words for those of `_FLAGS` that the class or one of its bases sets."""
+    for name, words in _FLAGS.items():
+        value = _class_constant(module, node, name)
+        if isinstance(value, bool):
+            yield words[value]
+
+
+def _class_constant(module: str, node: ast.ClassDef, name: str) -> object:
+    """The constant that a class, or the first of its bases that does, gives to a name; None if none does."""
+    for line in node.body:
+        match line:
+            case ast.AnnAssign(target=ast.Name(id=found), value=ast.Constant(value=value)) if (
+                found == name
+            ):
+                return value
+    for base in node.bases:
+        match _definition(module, base.id) if isinstance(base, ast.Name) else None:
+            case (home, ast.ClassDef() as parent):
+                value = _class_constant(home, parent, name)
+                if value is not None:
+                    return value
+    return None
 
 
 def _submodules(package: str) -> set[str]:

@@ -279,8 +279,9 @@ def _chosen_kinds(kind: str | None) -> list[str]:
 
 
 def _row(part: _catalogue.Part, width: int) -> str:
-    """Name, summary and references; wrapped for a person, one line for a program."""
-    text = part.summary + (f"  [{', '.join(part.references)}]" if part.references else "")
+    """Name, flags, summary and references; wrapped for a person, one line for a program."""
+    text = f"({', '.join(part.flags)}) " if part.flags else ""
+    text += part.summary + (f"  [{', '.join(part.references)}]" if part.references else "")
     name = f"  {part.name:{width}}"
     if not sys.stdout.isatty():
         return name + text

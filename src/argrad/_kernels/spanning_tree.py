@@ -89,9 +89,8 @@ def _pack(bits, keys):
     for u in range(bits.shape[0]):
         for v in range(bits.shape[1]):
             b = bits[u, v]
-            order = b ^ (
-                (b >> np.int32(31)) & np.int32(0x7FFFFFFF)
-            )  # integers in the order of the floats
+            # integers in the order of the floats
+            order = b ^ ((b >> np.int32(31)) & np.int32(0x7FFFFFFF))
             keys[u, v] = (np.int64(order) << 32) | ((_END - v) << 16) | (_END - u)
         keys[u, u] = _JOINED
 

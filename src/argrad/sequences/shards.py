@@ -7,6 +7,7 @@ all items are among the best of each shard, and $\log Z = \log \sum_s Z_s$.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from argrad._errors import InputError, InputTypeError
-from argrad.sequences.tiles import Found, Head, combine
+from argrad._numerics import logsumexp
+from argrad.sequences.tiles import Found, Head, best
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -49,8 +51,7 @@ class Sharding:
         """The race over all shards, the same on every rank: one all-gather of `pack`."""
         own = pack(found, self.offset)
         parts = _gather(own.to(_device(self.group)), self.group)
-        unpacked = [unpack(p.to(own.device), found, s) for p, s in zip(parts, self.starts, strict=True)]
-        return combine(unpacked, found.keys.shape[1])
+        return best(unpack(torch.stack(parts).to(own.device), found, self.starts), found.keys.shape[1])
 
     def sum_gradients(self, grads: list[Tensor | None]) -> list[Tensor | None]:
         """Add up what the shards say about `hidden` and the temperature, which they share."""
@@ -143,18 +144,21 @@ def pack(found: Found, offset: int) -> Tensor:
     return torch.cat([*words, local.new_full((1,), int(found.bad))])
 
 
-def unpack(words: Tensor, like: Found, offset: int) -> Found:
-    """What a shard that starts at `offset` has packed; shapes and dtypes are those of `like`."""
+def unpack(words: Tensor, like: Found, starts: tuple[int, ...]) -> Found:
+    """The candidates of all shards side by side; `words` has a row for each, of the shape of `like`."""
     dtypes = (like.keys.dtype, torch.int32, like.scores.dtype, like.log_z.dtype)
-    shapes = (like.keys.shape, like.ids.shape, like.scores.shape, like.log_z.shape)
+    shapes = (like.keys.shape, like.ids.shape, like.scores.shape, (*like.log_z.shape, 1))
     fields, at = [], 0
     for dtype, shape in zip(dtypes, shapes, strict=True):
-        size = shape.numel() * dtype.itemsize // 4
-        fields.append(words[at : at + size].clone().view(dtype).view(shape))
+        size = math.prod(shape) * dtype.itemsize // 4
+        field = words[:, at : at + size].flatten().clone().view(dtype)  # a copy is aligned
+        fields.append(field.view(len(starts), *shape).movedim(0, 1))  # (n, shards, m)
         at += size
     keys, local, scores, log_z = fields
-    ids = torch.where(local < 0, -1, local.long() + offset)
-    return Found(keys, ids, scores, log_z, bool(words[at]))
+    first = torch.tensor(starts, device=words.device)[:, None]
+    ids = torch.where(local < 0, -1, local.long() + first)
+    keys, ids, scores = (t.flatten(1) for t in (keys, ids, scores))
+    return Found(keys, ids, scores, logsumexp(log_z.flatten(1)), bool(words[:, at].any()))
 
 
 def _gather(own: Tensor, group: ProcessGroup) -> list[Tensor]:

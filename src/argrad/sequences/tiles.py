@@ -128,11 +128,9 @@ def _race_kernel(head: Head, keep: int, source: Tensor, offset: int) -> Found:
         place = (_plus(words[2], rows.start), _plus(words[3], first))
         args = (tile.numpy(), first, *state, words, *place)
         status |= run_rows(add_tile, len(tile), tile.numel(), *args)
-    # heaps to falling order; equal keys by rising id
-    order = ids.argsort(-1)
-    order = order.gather(-1, _falling(keys.gather(-1, order)))
+    order = ids.argsort(-1)  # from heaps to falling order; equal keys by rising id
     keys, ids, scores = (t.gather(-1, order) for t in (keys, ids, scores))
-    return Found(keys, ids, scores, sums[:, 0] + sums[:, 1].log(), bool(status))
+    return best(Found(keys, ids, scores, sums[:, 0] + sums[:, 1].log(), bool(status)), keep)
 
 
 def _plus(word: np.uint64, number: int) -> np.uint64:
@@ -177,12 +175,17 @@ def _nothing(head: Head, rows: int, keep: int) -> Found:
 
 
 def combine(parts: list[Found], keep: int) -> Found:
-    """The race over the items of all parts, which hold rising ids: equal keys stay in their order."""
+    """The race over the items of all parts, which hold rising ids."""
     keys, ids, scores = (torch.cat(fields, -1) for fields in zip(*(p[:3] for p in parts), strict=True))
-    order = _falling(keys)[:, :keep]
-    keys, ids, scores = (t.gather(-1, order) for t in (keys, ids, scores))
     log_z = logsumexp(torch.stack([p.log_z for p in parts], -1))
-    return Found(keys, ids, scores, log_z, any(p.bad for p in parts))
+    return best(Found(keys, ids, scores, log_z, any(p.bad for p in parts)), keep)
+
+
+def best(found: Found, keep: int) -> Found:
+    """The first `keep` candidates in falling order; equal keys keep their places."""
+    order = _falling(found.keys)[:, :keep]
+    keys, ids, scores = (t.gather(-1, order) for t in found[:3])
+    return Found(keys, ids, scores, found.log_z, found.bad)
 
 
 # ---- gradient ------------------------------------------------------------------------------------

@@ -54,9 +54,7 @@ def assignment(
     References: [kuhn1955], [jonker1987].
     """
     if type(scores) is Tensor and not is_transformed() and _is_plain(scores):
-        return _solve(
-            scores, partial, scores
-        )  # small ones take less time than the checks and the operator's dispatch
+        return _solve(scores, partial, scores)  # checks and the operator's dispatch would take longer
     check_floating("assignment", "scores", scores)
     check_event("assignment", "scores", scores, 2)
     return _operator(scores.detach(), partial)

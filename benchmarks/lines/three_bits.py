@@ -1,0 +1,139 @@
+"""One step on three bits, every method that storchastic has too: nothing but overhead is measured.
+
+storchastic (GPL: installed for this comparison only, never read or copied) replaces functions of torch when it is
+imported, which slows everything in the same process. It therefore runs in a process of its own, in turns with ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import argrad as ag
+from benchmarks.elsewhere import Elsewhere
+from benchmarks.line import Line, Speedup, Step
+
+BITS = torch.tensor([0.3, -0.5, 0.8])
+TARGET = torch.tensor([0.2, 0.6, 0.4])
+GOAL = 50
+
+# name -> (ours, storchastic's)
+METHODS: dict[str, tuple[Callable[[], ag.Estimator], str]] = {
+    "Exact": (ag.Exact, "Expect"),
+    "Reinforce": (ag.Reinforce, "ScoreFunction"),
+    "LeaveOneOut(4)": (lambda: ag.LeaveOneOut(4), "ScoreFunction, batch average, 4 samples"),
+    "MovingBaseline": (ag.MovingBaseline, "ScoreFunction, moving average"),
+    "Relaxed": (ag.Relaxed, "GumbelSoftmax"),
+    "GumbelST": (ag.GumbelST, "GumbelSoftmax, straight-through"),
+    "Rebar": (ag.Rebar, "REBAR"),
+    "Relax": (lambda: ag.Relax(_network()), "RELAX"),
+    "Arm": (ag.Arm, "ARM"),
+    "UnorderedSet(4)": (lambda: ag.UnorderedSet(4), "UnorderedSetEstimator, k = 4"),
+}
+TRAINED = ("MovingBaseline", "Rebar", "Relax")  # a step also moves something of the estimator's own
+
+
+def _network() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Linear(3, 1)
+
+
+def cost(z: Tensor) -> Tensor:
+    return ((z - TARGET) ** 2).sum(-1) + 1.5 * z.prod(-1)
+
+
+def _eager(name: str) -> Step:
+    """The three lines of the README."""
+    scores, estimator = BITS.clone().requires_grad_(), METHODS[name][0]()
+
+    def step() -> Tensor:
+        scores.grad = None
+        estimator(cost, ag.Gibbs(ag.Bits(), scores)).backward()
+        return scores.grad
+
+    return step
+
+
+def _compiled(name: str) -> Step:
+    """The same in one graph; guards on globals (is `torch.where` still `torch.where`?) are left out."""
+    estimator = METHODS[name][0]()
+    options = {"guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe}
+
+    def loss(scores: Tensor) -> Tensor:
+        return estimator(cost, ag.Gibbs(ag.Bits(), scores))
+
+    if name not in TRAINED:
+        gradient = torch.compile(torch.func.grad(loss), fullgraph=True, options=options)
+        return lambda: gradient(BITS)
+    scores, fast = BITS.clone().requires_grad_(), torch.compile(loss, fullgraph=True, options=options)
+
+    def step() -> Tensor:
+        scores.grad = None
+        fast(scores).backward()
+        return scores.grad
+
+    return step
+
+
+def storchastic(name: str) -> Step:
+    """Called in a process of its own."""
+    import storch
+
+    make: dict[str, Callable[[], Any]] = {
+        "Exact": lambda: storch.method.Expect("z"),
+        "Reinforce": lambda: storch.method.ScoreFunction("z"),
+        "LeaveOneOut(4)": lambda: storch.method.ScoreFunction(
+            "z", n_samples=4, baseline_factory="batch_average"
+        ),
+        "MovingBaseline": lambda: storch.method.ScoreFunction("z", baseline_factory="moving_average"),
+        "Relaxed": lambda: storch.method.GumbelSoftmax("z"),
+        "GumbelST": lambda: storch.method.GumbelSoftmax("z", straight_through=True),
+        "Rebar": lambda: storch.method.REBAR("z"),
+        "Relax": lambda: storch.method.RELAX("z", in_dim=[3]),
+        "Arm": lambda: storch.method.ARM("z"),
+        "UnorderedSet(4)": lambda: storch.method.UnorderedSetEstimator("z", k=4),
+    }
+    scores, method = BITS.clone().requires_grad_(), make[name]()
+
+    def step() -> Tensor:
+        scores.grad = None
+        z = method(torch.distributions.Bernoulli(logits=scores))
+        storch.add_cost(((z - TARGET) ** 2).sum(-1) + 1.5 * z.prod(-1), "cost")
+        storch.backward()
+        return scores.grad
+
+    return step
+
+
+def _check(ours: Tensor, peer: Tensor) -> None:
+    """Gradients for three bits; of one sample each, so that only their shape can be compared."""
+    assert ours.shape == peer.shape
+    assert bool(torch.isfinite(ours).all())
+
+
+def _check_exact(ours: Tensor, peer: Tensor) -> None:
+    torch.testing.assert_close(ours, peer)
+
+
+def _line(name: str, how: str, make: Callable[[str], Step]) -> Line:
+    return Line(
+        name=f"three bits, {name}{how}",
+        ours=lambda: make(name),
+        peer=lambda: Elsewhere("benchmarks.lines.three_bits:storchastic", name),
+        peer_name=f"storchastic {METHODS[name][1]}",
+        package="storchastic",
+        check=_check_exact if name == "Exact" else _check,
+        goals={1: Speedup(GOAL)},
+        threads=(1,),
+        unit="us",
+    )
+
+
+LINES = tuple(
+    _line(name, how, make)
+    for how, make in (("", _eager), (", compiled", _compiled))
+    for name in METHODS
+)
