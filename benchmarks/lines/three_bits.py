@@ -1,4 +1,7 @@
-"""One step on three bits, every method that storchastic has too: nothing but overhead is measured.
+"""Steps on three bits, every method that storchastic has too: nothing but overhead is measured.
+
+Three ways to take them: one step by autograd, one compiled step, and a thousand estimates of the same gradient at
+once, as an audit of bias and variance needs them (`evaluate`; storchastic takes one step after the other).
 
 storchastic (GPL: installed for this comparison only, never read or copied) replaces functions of torch when it is
 imported, which slows everything in the same process. It therefore runs in a process of its own, in turns with ours.
@@ -18,7 +21,7 @@ from benchmarks.line import Line, Speedup, Step
 
 BITS = torch.tensor([0.3, -0.5, 0.8])
 TARGET = torch.tensor([0.2, 0.6, 0.4])
-GOAL = 50
+GOAL, MANY = 50, 1000
 
 # name -> (ours, storchastic's)
 METHODS: dict[str, tuple[Callable[[], ag.Estimator], str]] = {
@@ -78,6 +81,13 @@ def _compiled(name: str) -> Step:
     return step
 
 
+def _many(name: str) -> Step:
+    """A thousand estimates, as `ag.diagnose` makes them."""
+    estimator = METHODS[name][0]()
+    q = ag.Gibbs(ag.Bits(), BITS.expand(MANY, 3))
+    return lambda: estimator.evaluate(cost, q).scores_grad
+
+
 def storchastic(name: str) -> Step:
     """Called in a process of its own."""
     import storch
@@ -110,15 +120,15 @@ def storchastic(name: str) -> Step:
 
 def _check(ours: Tensor, peer: Tensor) -> None:
     """Gradients for three bits; of one sample each, so that only their shape can be compared."""
-    assert ours.shape == peer.shape
+    assert ours.shape[-1:] == peer.shape
     assert bool(torch.isfinite(ours).all())
 
 
 def _check_exact(ours: Tensor, peer: Tensor) -> None:
-    torch.testing.assert_close(ours, peer)
+    torch.testing.assert_close(ours, peer.expand_as(ours))
 
 
-def _line(name: str, how: str, make: Callable[[str], Step]) -> Line:
+def _line(name: str, how: str, make: Callable[[str], Step], part: float) -> Line:
     return Line(
         name=f"three bits, {name}{how}",
         ours=lambda: make(name),
@@ -129,11 +139,16 @@ def _line(name: str, how: str, make: Callable[[str], Step]) -> Line:
         goals={1: Speedup(GOAL)},
         threads=(1,),
         unit="us",
+        part=part,
     )
 
 
 LINES = tuple(
-    _line(name, how, make)
-    for how, make in (("", _eager), (", compiled", _compiled))
+    _line(name, how, make, part)
+    for how, make, part in (
+        ("", _eager, 1),
+        (", compiled", _compiled, 1),
+        (f", {MANY} estimates", _many, 1 / MANY),
+    )
     for name in METHODS
 )
