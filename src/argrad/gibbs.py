@@ -56,7 +56,7 @@ class Gibbs(StructuredDistribution):
 
     def entropy(self) -> Tensor:
         """Shape of the batch."""
-        return self._sum_joined(self.structure.entropy(self.scores, mask=self.mask))
+        return self._sum_joined(self.structure._entropy(self._cleaned).to(self.scores.dtype))
 
     def log_partition(self) -> Tensor:
         r"""$A(\theta)$, shape of the batch."""

@@ -94,6 +94,20 @@ def gumbel_softmax(start, stop, scores, scale, out, key, row, column):
     return status
 
 
+@njit(error_model="numpy", nogil=True, cache=True)
+def softmax_backward(start, stop, grad, soft, scale, out):
+    """out[i, j] = soft[i, j] (grad[i, j] - <grad[i], soft[i]>) scale[i]."""
+    n = soft.shape[1]
+    for i in range(start, stop):
+        inner = soft[i, 0] * grad[i, 0]
+        for j in range(1, n):
+            inner += soft[i, j] * grad[i, j]
+        s = scale[i % scale.shape[0]]
+        for j in range(n):
+            out[i, j] = soft[i, j] * (grad[i, j] - inner) * s
+    return 0
+
+
 @njit(error_model="numpy")
 def _weigh(x, weight, peak, total, moment):
     """weight = exp(x - peak) with its sum and its mean of x - peak, which stays in x; -inf becomes finite there."""

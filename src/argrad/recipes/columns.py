@@ -42,9 +42,9 @@ class Layer:
         """A sample as one row of numbers for the next layer."""
         return z if self.classes == 2 else z.flatten(-2)
 
-    def kl_to_uniform(self, scores: Tensor) -> Tensor:
+    def kl_to_uniform(self, law: ag.Gibbs) -> Tensor:
         r"""$\mathrm{KL}(q \| u) = \sum_i \log K - H(q_i)$, exact, shape `(*batch,)`."""
-        return self.variables * math.log(self.classes) - self.law(scores).entropy()
+        return self.variables * math.log(self.classes) - law.entropy()
 
 
 @dataclass
@@ -60,10 +60,9 @@ class Way:
     slope: Callable[[int], float] = field(default=lambda step: 1.0)
 
     def expected(
-        self, f: Cost, layer: Layer, scores: Tensor, step: int, generator: torch.Generator
+        self, f: Cost, layer: Layer, law: ag.Gibbs, step: int, generator: torch.Generator
     ) -> Tensor:
         """An estimate of E f whose backward pass is this way's gradient; `f` takes flat samples."""
-        law = layer.law(scores)
         return self.estimator(step)(lambda z: f(layer.flat(z)), law, generator=generator)
 
     @property

@@ -154,11 +154,12 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     for step in run.steps(config.exact_steps if exact else config.steps, **state):
         x = images.as_floats(batches.next())
         scores = model.encoder(x)
+        law = layer.law(scores)
         if exact:
             cost = model.exact_cost(scores, x)
         else:
-            cost = way.expected(partial(model.cost, x=x), layer, scores, step, noise)
-        loss = (cost + layer.kl_to_uniform(scores)).mean()
+            cost = way.expected(partial(model.cost, x=x), layer, law, step, noise)
+        loss = (cost + layer.kl_to_uniform(law)).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -175,9 +176,9 @@ def negative_elbo(model: Vae, x: Tensor, generator: torch.Generator, draws: int 
     """Nats an image with hard samples."""
     total = 0.0
     for rows in x.split(500):
-        scores = model.encoder(rows)
-        z = model.layer.law(scores).sample(torch.Size([draws]), generator=generator)
-        cost = model.cost(model.layer.flat(z), rows).mean(0) + model.layer.kl_to_uniform(scores)
+        law = model.layer.law(model.encoder(rows))
+        z = law.sample(torch.Size([draws]), generator=generator)
+        cost = model.cost(model.layer.flat(z), rows).mean(0) + model.layer.kl_to_uniform(law)
         total += float(cost.sum())
     return total / len(x)
 

@@ -108,9 +108,10 @@ def expected_cost(
     model.slope = outer.slope(step)
 
     def after_first(h: Tensor) -> Tensor:  # (S, batch, size) -> (S, batch)
-        return inner.expected(partial(model.cost, y=y), model.layer, model.inner_scores(h), step, noise)
+        law = model.layer.law(model.inner_scores(h))
+        return inner.expected(partial(model.cost, y=y), model.layer, law, step, noise)
 
-    return outer.expected(after_first, model.layer, model.scores(x), step, noise)
+    return outer.expected(after_first, model.layer, model.layer.law(model.scores(x)), step, noise)
 
 
 def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:

@@ -86,9 +86,9 @@ class Vae(nn.Module):
 def negative_elbo(model: Vae, way: Way, x: Tensor, step: int, noise: torch.Generator) -> Tensor:
     """The training loss: an estimate of -ELBO, mean over the images."""
     model.slope = way.slope(step)
-    scores = model.encode(x)
-    cost = way.expected(partial(model.cost, x=x), model.layer, scores, step, noise)
-    return (cost + model.layer.kl_to_uniform(scores)).mean()
+    law = model.layer.law(model.encode(x))
+    cost = way.expected(partial(model.cost, x=x), model.layer, law, step, noise)
+    return (cost + model.layer.kl_to_uniform(law)).mean()
 
 
 def layer_of(config: Config, row: str) -> Layer:
