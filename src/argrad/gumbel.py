@@ -374,7 +374,7 @@ class _SoftmaxKernel(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         soft = ctx.saved_tensors[0]
         tau = ctx.tau
-        if tau is not None and soft.shape[-1] < _SHORT and not torch.is_grad_enabled():
+        if tau is not None and soft.shape[-1] < _SHORT and _has_numbers(grads[0]):
             return _short_backward(grads[0], soft, tau), None, None
         # dy_i / dx_j = y_i (1[i = j] - y_j), x = (theta + eps) / tau
         grad = _softmax_backward(grads[0], soft, -1, soft.dtype)
@@ -383,6 +383,12 @@ class _SoftmaxKernel(torch.autograd.Function):
         if tau == 1.0:
             return grad, None, None
         return (grad / tau if torch.is_grad_enabled() else grad.div_(tau)), None, None
+
+
+def _has_numbers(grad: Tensor) -> bool:
+    """Whether the gradient can be read: no second derivative, no transform, no batch of gradients."""
+    batched = torch._C._functorch.is_legacy_batchedtensor  # pyright: ignore[reportAttributeAccessIssue]
+    return not (torch.is_grad_enabled() or is_transformed() or batched(grad))
 
 
 def _short_backward(grad: Tensor, soft: Tensor, tau: float) -> Tensor:
