@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 RECIPES = {
     "calibrate": "argrad.recipes.calibrate",
     "gaussian-vae": "argrad.recipes.gaussian_vae",
+    "l2x": "argrad.recipes.l2x",
     "open-set": "argrad.recipes.open_set",
     "nce-lm": "argrad.recipes.nce_lm",
     "reinforce-vs-reparam": "argrad.recipes.reinforce_vs_reparam",
     "reinmax-vae": "argrad.recipes.reinmax_vae",
     "sbn": "argrad.recipes.sbn",
+    "sorting": "argrad.recipes.sorting",
     "ssvae": "argrad.recipes.ssvae",
     "temperature": "argrad.recipes.temperature",
     "vae": "argrad.recipes.vae",
