@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
 
 import argrad as ag
 from argrad.recipes import columns, find, reinmax_vae, sbn, vae
 from argrad.recipes.bench.reproduce import reproduce
 from argrad.recipes.columns import WAYS, Layer
+from argrad.recipes.likelihood import bernoulli_nll
 
 G = torch.Generator
 
@@ -169,3 +171,43 @@ def test_smoke(name: str, tmp_path: Path) -> None:
     written = json.loads((tmp_path / name / "results.json").read_text())
     assert len(written["cells"]) == len(recipe.cells(recipe.smoke))
     assert "<html" in (tmp_path / name / "report.html").read_text()
+
+
+# ---- the likelihood of the pixels ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 64), (2, 3, 785), (2, 1, 7000)], ids=str)
+def test_pixel_likelihood_is_the_cross_entropy(shape: tuple[int, ...]) -> None:
+    g = G().manual_seed(0)
+    logits = 20 * torch.randn(shape, generator=g)
+    x = torch.rand(shape[-2:], generator=g)
+    exact = binary_cross_entropy_with_logits(
+        logits.double(), x.double().expand(shape), reduction="none"
+    ).sum(-1)
+    for dtype in (torch.float32, torch.float64):
+        leaf = logits.to(dtype, copy=True).requires_grad_()
+        value = bernoulli_nll(leaf, x.to(dtype))
+        value.sum().backward()
+        assert leaf.grad is not None
+        rounding = 1e-6 if dtype == torch.float32 else 1e-14
+        torch.testing.assert_close(value.double(), exact, rtol=rounding, atol=0)
+        slope = logits.to(dtype).sigmoid() - x.to(dtype)
+        torch.testing.assert_close(leaf.grad, slope, rtol=0, atol=rounding)
+
+
+def test_pixel_likelihood_is_differentiable_twice_and_keeps_nan() -> None:
+    x = torch.rand(2, 3, dtype=torch.float64, generator=G().manual_seed(0))
+    leaf = torch.randn(4, 2, 3, dtype=torch.float64, generator=G().manual_seed(1)).requires_grad_()
+    torch.autograd.gradcheck(lambda z: bernoulli_nll(z, x), leaf)
+    torch.autograd.gradgradcheck(lambda z: bernoulli_nll(z, x), leaf)
+    assert bernoulli_nll(torch.tensor([[0.0, math.nan]]), torch.zeros(1, 2)).isnan().all()
+
+
+def test_pixel_likelihood_in_transforms_and_other_types() -> None:
+    x = (torch.rand(2, 5, generator=G().manual_seed(0)) > 0.5).float()
+    logits = torch.randn(3, 2, 5, generator=G().manual_seed(1))
+    expected = bernoulli_nll(logits, x)
+    torch.testing.assert_close(torch.func.vmap(lambda z: bernoulli_nll(z, x))(logits), expected)
+    half = bernoulli_nll(logits.bfloat16(), x.bfloat16())
+    torch.testing.assert_close(half.float(), expected, rtol=0.02, atol=0.02)
+    assert bernoulli_nll(logits[:0], x).shape == (0, 2)

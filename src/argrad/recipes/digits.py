@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
+
+from argrad.recipes.likelihood import bernoulli_nll
 
 SIDE = 8  # pixels
 TRAIN = 1500  # images; the other 297 are the test set
@@ -48,10 +49,7 @@ class CategoricalVAE(nn.Module):
         r"""The function $z \mapsto -\log p(x|z)$ of samples `(S, *batch, latents, classes)`."""
 
         def f(z: Tensor) -> Tensor:
-            pixels = self.decoder(z.flatten(-2))
-            return binary_cross_entropy_with_logits(pixels, x.expand_as(pixels), reduction="none").sum(
-                -1
-            )
+            return bernoulli_nll(self.decoder(z.flatten(-2)), x)
 
         return f
 

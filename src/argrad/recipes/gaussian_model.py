@@ -14,8 +14,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
-from torch.nn.functional import binary_cross_entropy_with_logits
 
+from argrad.recipes.likelihood import bernoulli_nll
 from argrad.reparam import Normal
 
 
@@ -46,8 +46,7 @@ class Vae(nn.Module):
 
     def cost(self, z: Tensor, x: Tensor) -> Tensor:
         r"""$-\log p(x|z)$ of samples `(S, batch, latent)`, shape `(S, batch)`."""
-        pixels = self.decoder(z)
-        return binary_cross_entropy_with_logits(pixels, x.expand_as(pixels), reduction="none").sum(-1)
+        return bernoulli_nll(self.decoder(z), x)
 
 
 def _tanh(*sizes: int) -> list[nn.Module]:

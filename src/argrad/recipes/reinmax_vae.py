@@ -14,13 +14,14 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+from torch.nn.functional import softplus
 
 import argrad as ag
 from argrad._errors import InputError
 from argrad.recipes.bench import Cell, Claim, Recipe, Run, Summary, option
 from argrad.recipes.columns import Layer, Way
 from argrad.recipes.data import load
+from argrad.recipes.likelihood import bernoulli_nll
 from argrad.recipes.training import Shuffled
 
 
@@ -111,8 +112,7 @@ class Vae(nn.Module):
 
     def cost(self, z: Tensor, x: Tensor) -> Tensor:
         r"""$-\log p(x|z)$ of flat samples `(S, batch, size)`."""
-        pixels = self.decoder(z)
-        return binary_cross_entropy_with_logits(pixels, x.expand_as(pixels), reduction="none").sum(-1)
+        return bernoulli_nll(self.decoder(z), x)
 
     def exact_cost(self, scores: Tensor, x: Tensor) -> Tensor:
         r"""$\sum_z q(z|x) (-\log p(x|z))$ over all codes, shape `(batch,)`.

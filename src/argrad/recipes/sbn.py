@@ -17,11 +17,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from argrad.recipes.bench import Cell, Claim, Recipe, Run, Summary, option
 from argrad.recipes.columns import PUBLISHED, WAYS, Layer, Way, columns
 from argrad.recipes.data import Images, load
+from argrad.recipes.likelihood import bernoulli_nll
 from argrad.recipes.training import Decay, Shuffled
 
 
@@ -80,8 +80,7 @@ class Sbn(nn.Module):
 
     def cost(self, h: Tensor, y: Tensor) -> Tensor:
         r"""$-\log p(y|h_2)$ for flat samples of the second layer."""
-        pixels = self.last(h)
-        return binary_cross_entropy_with_logits(pixels, y.expand_as(pixels), reduction="none").sum(-1)
+        return bernoulli_nll(self.last(h), y)
 
 
 def layer_of(config: Config, row: str) -> Layer:

@@ -15,9 +15,10 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 from torch.distributions import kl_divergence
-from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, one_hot, relu
+from torch.nn.functional import cross_entropy, one_hot, relu
 
 import argrad as ag
+from argrad.recipes.likelihood import bernoulli_nll
 from argrad.reparam import Normal
 
 Network = Literal["dense", "mixed", "conv"]
@@ -68,8 +69,7 @@ class SemiSupervisedVae(nn.Module):
         """
         q = self.style_given(h, y)
         z = q.rsample(generator=generator)
-        pixels = self.decode(y, z)
-        nll = binary_cross_entropy_with_logits(pixels, x.expand_as(pixels), reduction="none").sum(-1)
+        nll = bernoulli_nll(self.decode(y, z), x)
         prior = Normal(torch.zeros_like(z), torch.ones_like(z), validate_args=False)
         return nll + kl_divergence(q, prior).sum(-1) + math.log(self.classes)
 

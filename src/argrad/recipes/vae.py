@@ -16,11 +16,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from argrad.recipes.bench import Cell, Claim, Recipe, Run, Summary, option
 from argrad.recipes.columns import PUBLISHED, WAYS, Layer, Way, columns
 from argrad.recipes.data import Images, load
+from argrad.recipes.likelihood import bernoulli_nll
 from argrad.recipes.training import Decay, Shuffled
 
 
@@ -75,12 +75,12 @@ class Vae(nn.Module):
 
     def encode(self, x: Tensor) -> Tensor:
         """Flat scores of the latent variables."""
-        return self.slope * self.encoder(x - self.mean)
+        scores = self.encoder(x - self.mean)
+        return scores if self.slope == 1.0 else self.slope * scores
 
     def cost(self, z: Tensor, x: Tensor) -> Tensor:
         r"""$-\log p(x|z)$ for flat samples `(S, batch, size)`."""
-        pixels = self.decoder(z)
-        return binary_cross_entropy_with_logits(pixels, x.expand_as(pixels), reduction="none").sum(-1)
+        return bernoulli_nll(self.decoder(z), x)
 
 
 def negative_elbo(model: Vae, way: Way, x: Tensor, step: int, noise: torch.Generator) -> Tensor:
