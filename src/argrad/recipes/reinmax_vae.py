@@ -201,7 +201,7 @@ RECIPE = Recipe(
         "training -ELBO of hard samples, as the paper reports it. Fewer steps than the paper's 160 epochs; rates and "
         "temperatures of its code for ReinMax, temperature 1 and the same rate for the others (the paper searched)."
     ),
-    source="Liu et al. 2023, the table of training -ELBO",
+    source="Liu et al. 2023, training -ELBO (quoted from memory, the paper was not at hand; its row averages agree)",
     metric="-ELBO",
     unit="training -ELBO, nats",
     config=Config(),
