@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 RECIPES = {
     "calibrate": "argrad.recipes.calibrate",
     "gaussian-vae": "argrad.recipes.gaussian_vae",
+    "jigsaw": "argrad.recipes.jigsaw",
     "l2x": "argrad.recipes.l2x",
+    "listops": "argrad.recipes.listops",
+    "nri-tree": "argrad.recipes.nri_tree",
     "open-set": "argrad.recipes.open_set",
     "nce-lm": "argrad.recipes.nce_lm",
     "reinforce-vs-reparam": "argrad.recipes.reinforce_vs_reparam",
