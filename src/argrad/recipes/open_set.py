@@ -288,7 +288,9 @@ RECIPE = Recipe(
         "smoke": {("toy", "kl shell"): (60.0, 100.0), ("digits", "cross-entropy"): (70.0, 100.0)},
         "default": {
             ("toy", "cross-entropy"): (0.0, 60.0),
-            ("toy", "* shell"): (97.0, 100.0),
+            ("toy", "kl shell"): (97.0, 100.0),
+            ("toy", "reject shell"): (97.0, 100.0),
+            ("toy", "energy shell"): (97.0, 100.0),
             ("toy", "kl wide box"): (97.0, 100.0),
             ("digits", "cross-entropy"): (93.0, 99.0),
             ("digits", "kl shell"): (95.0, 99.5),
