@@ -194,6 +194,16 @@ def test_tables_say_what_was_measured() -> None:
     assert not stale, f"run `docs/measure.py --write-only`: the tables of {', '.join(stale)} are stale"
 
 
+def test_softmax_tables_say_what_was_measured() -> None:
+    measure = load("softmax/measure")
+    results = json.loads((DOCS / "softmax" / "measured.json").read_text(encoding="utf-8"))
+    pages = sorted((DOCS / "softmax").glob("*.md"))
+    stale = [
+        name_of(p) for p in pages if measure.filled(t := p.read_text(encoding="utf-8"), results) != t
+    ]
+    assert not stale, f"run `docs/softmax/measure.py --write-only`: {', '.join(stale)} are stale"
+
+
 def test_the_picture_shows_what_the_code_draws() -> None:
     z = load("pictures").samples()  # (tau, draw, item)
     winners = z.argmax(-1)

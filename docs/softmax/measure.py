@@ -204,8 +204,16 @@ MEASURE = {
     "temperatures": measure_temperatures,
     "structures": measure_structures,
     "noise": measure_noise,
+    "open_set": measure_open_set,
+    "gan": measure_open_set,
 }
-TABLE = {"temperatures": temperatures_table, "structures": structures_table, "noise": noise_table}
+TABLE = {
+    "temperatures": temperatures_table,
+    "structures": structures_table,
+    "noise": noise_table,
+    "open_set": open_set_table,
+    "gan": gan_table,
+}
 
 
 def block(name: str, results: dict[str, Any]) -> str:
