@@ -1,4 +1,4 @@
-"""The command line: `argrad demo`, `argrad reproduce`, `argrad diagnose`, `argrad list`, `argrad cite`.
+"""The command line: `argrad demo`, `argrad play`, `argrad reproduce`, `argrad diagnose`, `argrad list`, `argrad cite`.
 
 Help, list and cite never load torch; a command that needs it imports it when it runs. Whatever a user
 can get wrong is answered by one sentence on stderr and exit code 2.
@@ -57,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"argrad {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     _add_demo(commands)
+    _add_play(commands)
     _add_reproduce(commands)
     _add_diagnose(commands)
     _add_list(commands)
@@ -84,6 +85,25 @@ def _add_demo(commands: argparse._SubParsersAction) -> None:
         "--seed", type=_seed, default=0, metavar="N", help="seed of data order and noise (0)"
     )
     p.add_argument("--quiet", action="store_true", help="print nothing")
+
+
+def _add_play(commands: argparse._SubParsersAction) -> None:
+    text = (
+        "Open the playground in the browser: temperature on the simplex, the Gumbel-max race, gradient estimators, "
+        "structures, stochastic beam search. Nobody but this machine can reach it, unless --host says so."
+    )
+    p = commands.add_parser("play", help="open the playground in the browser", description=text)
+    p.add_argument("--port", type=_port, default=8765, metavar="N", help="0 takes a free one (8765)")
+    p.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (127.0.0.1)"
+    )
+    p.add_argument("--no-browser", action="store_true", help="only say where it is")
+    p.add_argument(
+        "--write",
+        type=Path,
+        metavar="FILE",
+        help="write the page as one HTML file that works from disk, instead",
+    )
 
 
 def _add_reproduce(commands: argparse._SubParsersAction) -> None:
@@ -173,6 +193,13 @@ def _seed(text: str) -> int:
     return value
 
 
+def _port(text: str) -> int:
+    value = _number(int, text)
+    if not 0 <= value < 2**16:
+        raise argparse.ArgumentTypeError(f"must be an integer from 0 to 65535; got {text!r}")
+    return value
+
+
 def _number(kind: type[_N], text: str) -> _N:
     try:
         return kind(text)
@@ -193,6 +220,31 @@ def _demo(args: argparse.Namespace) -> None:
 
     config = demo.Config(seed=args.seed, seconds=args.seconds, steps=args.steps)
     demo.main(config, out, quiet=args.quiet, started=started)
+
+
+def _play(args: argparse.Namespace) -> None:
+    from argrad.recipes.files import check_writable
+
+    if args.write is not None:
+        out = check_writable("--write", args.write)
+        from argrad.play import page
+
+        out.write_text(page.build(measured=page.measure()), encoding="utf-8")
+        print(f"{out}: open it in a browser; it needs neither a server nor the network.")
+        return
+    import webbrowser
+
+    from argrad.play.server import Playground
+
+    with Playground(args.host, args.port) as server:
+        reach = "this machine only" if server.is_local else "whoever can reach this address"
+        print(f"argrad playground: {server.address} ({reach}). Ctrl-C stops it.", flush=True)
+        if not args.no_browser:
+            webbrowser.open(server.address)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            print("\nargrad: the playground has stopped.")
 
 
 def _diagnose(args: argparse.Namespace) -> None:
@@ -259,6 +311,7 @@ def _reproduce(args: argparse.Namespace) -> int:
 _COMMANDS = {
     "reproduce": _reproduce,
     "demo": _demo,
+    "play": _play,
     "diagnose": _diagnose,
     "list": _list,
     "cite": _cite,
