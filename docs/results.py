@@ -3,7 +3,7 @@
     argrad reproduce vae --out runs && cp runs/vae/results.json docs/results/vae.json
     .venv/bin/python docs/results.py
 
-Every number on the page comes from one of these files; nothing is typed by hand.
+Every number in its tables comes from one of these files; what to think of them stands in `results/NAME.txt`.
 """
 
 from __future__ import annotations
@@ -24,10 +24,15 @@ ends with exit code 1. How to run, stop, resume and extend: [Recipes](recipes.md
 
 
 def main() -> None:
+    PAGE.write_text(page(), encoding="utf-8")
+
+
+def page() -> str:
+    """The whole page, from the files."""
     documents = [json.loads(p.read_text(encoding="utf-8")) for p in sorted(FOLDER.glob("*.json"))]
     rank = {name: i for i, name in enumerate(ORDER)}
     documents.sort(key=lambda d: (rank.get(d["recipe"], len(rank)), d["recipe"]))
-    PAGE.write_text("\n".join([INTRO, *map(section, documents)]), encoding="utf-8")
+    return "\n".join([INTRO, *map(section, documents)])
 
 
 def section(d: dict[str, Any]) -> str:
@@ -40,7 +45,7 @@ def section(d: dict[str, Any]) -> str:
         )
     if d["claims"]:
         parts.append("\n" + "\n".join(_claim(c) for c in d["claims"]) + "\n")
-    if (note := FOLDER / f"{d['recipe']}.md").exists():
+    if (note := FOLDER / f"{d['recipe']}.txt").exists():
         parts.append("\n" + note.read_text(encoding="utf-8"))
     parts.append(f"\n```console\n$ {d['command']}\n```\n\n{_footer(d)}\n")
     return "\n".join(parts)
@@ -49,9 +54,10 @@ def section(d: dict[str, Any]) -> str:
 def table(d: dict[str, Any]) -> str:
     """Columns of the paper as rows, so that many estimators fit a page."""
     rows, columns = _names(d, "row"), _names(d, "column")
-    heads = [r or d["unit"] for r in rows]
+    unit = d["unit"].replace("|", "\\|")  # else it would end the cell
+    heads = [r or unit for r in rows]
     lines = [
-        f"| {d['unit']} ({d['better']} is better) | {' | '.join(heads)} |",
+        f"| {unit} ({d['better']} is better) | {' | '.join(heads)} |",
         "|---" * (len(rows) + 1) + "|",
     ]
     cells = {(c["row"], c["column"]): c for c in d["cells"]}

@@ -194,6 +194,11 @@ def test_tables_say_what_was_measured() -> None:
     assert not stale, f"run `docs/measure.py --write-only`: the tables of {', '.join(stale)} are stale"
 
 
+def test_results_are_those_of_the_files() -> None:
+    results = load("results")
+    assert results.PAGE.read_text(encoding="utf-8") == results.page(), "run `docs/results.py`"
+
+
 def test_softmax_tables_say_what_was_measured() -> None:
     measure = load("softmax/measure")
     results = json.loads((DOCS / "softmax" / "measured.json").read_text(encoding="utf-8"))
