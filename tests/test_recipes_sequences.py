@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import argrad as ag
-from argrad.recipes import find, swor, swor_models
+from argrad.recipes import clinic, counterfactual, find, swor, swor_models
 from argrad.recipes.bench.reproduce import reproduce
 
 
@@ -85,7 +85,52 @@ def test_every_way_estimates_all_quantities(name: str, model: swor_models.Model)
         assert bool((z.abs() > 5).any()), z
 
 
-@pytest.mark.parametrize("name", ["swor"])
+# ---- counterfactuals -------------------------------------------------------------------------------
+
+
+def test_the_exact_value_is_the_sum_over_all_episodes() -> None:
+    policy, p = clinic.other_policy(), clinic.log_transitions().exp()
+    total, mass = 0.0, 0.0
+    for path in itertools.product(range(clinic.LEVELS), repeat=3):
+        levels = (2, *path)
+        chances = [(policy[s] * p[s, :, t]).sum().item() for s, t in itertools.pairwise(levels)]
+        mass += math.prod(chances)
+        total += math.prod(chances) * clinic.REWARD[levels[-1]].item()
+    assert abs(mass - 1) < 1e-12
+    assert abs(total - clinic.value(policy, 2, 3)) < 1e-12
+
+
+@pytest.mark.parametrize("name", ["Gumbel-max", "inverse CDF"])
+def test_what_happened_would_have_happened(name: str) -> None:
+    """Under the same log-probabilities the same noise gives what was seen."""
+    g = torch.Generator().manual_seed(0)
+    seen = clinic.observe(2000, 2, 6, g)
+    p = clinic.log_transitions()[seen.levels[:, :-1], seen.actions].flatten(0, 1)
+    after = seen.levels[:, 1:].flatten()
+    assert torch.equal(clinic.MECHANISMS[name](p, after, p, g), after)
+
+
+@pytest.mark.parametrize("name", clinic.MECHANISMS)
+def test_imagined_days_have_the_law_of_the_other_policy(name: str) -> None:
+    """Frequencies of the last level against dynamic programming, by a chi-square at 1e-6."""
+    g = torch.Generator().manual_seed(0)
+    last = clinic.imagine(clinic.observe(50_000, 2, 4, g), clinic.MECHANISMS[name], g)
+    step = torch.einsum("sa,sat->st", clinic.other_policy(), clinic.log_transitions().exp())
+    expected = 50_000 * torch.linalg.matrix_power(step, 4)[2]
+    counts = torch.bincount(last, minlength=clinic.LEVELS)
+    statistic = ((counts - expected).square() / expected).sum().item()
+    assert statistic < 35.9  # the quantile of 1 - 1e-6 for 5 degrees of freedom
+
+
+def test_only_gumbel_max_is_stable() -> None:
+    g = torch.Generator().manual_seed(0)
+    seen = clinic.observe(5000, 2, 6, g)
+    broken = {name: clinic.unstable(seen, m, g) for name, m in clinic.MECHANISMS.items()}
+    assert broken["Gumbel-max"][0] == 0
+    assert broken["inverse CDF"][0] > 0 and broken["fresh noise"][0] > 0
+
+
+@pytest.mark.parametrize("name", ["swor", "counterfactual"])
 def test_smoke(name: str, tmp_path: Path) -> None:
     recipe = find(name)
     summary = reproduce(recipe, recipe.smoke, preset="smoke", out=tmp_path, quiet=True)
@@ -100,3 +145,7 @@ def test_unknown_rows_and_columns_get_a_sentence() -> None:
         swor.cells(swor.Config(rows=("steep",)))
     with pytest.raises(ag.InputError, match="no column 'gibbs'; there are Monte Carlo"):
         swor.cells(swor.Config(columns=("gibbs",)))
+    with pytest.raises(ag.InputError, match="no column 'fate'; there are Gumbel-max"):
+        counterfactual.cells(counterfactual.Config(columns=("fate",)))
+    with pytest.raises(ag.InputError, match="`--start` must be from 1 to 4; got 5"):
+        counterfactual.cells(counterfactual.Config(start=5))

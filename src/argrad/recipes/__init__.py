@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 RECIPES = {
     "calibrate": "argrad.recipes.calibrate",
+    "connectome": "argrad.recipes.connectome",
+    "counterfactual": "argrad.recipes.counterfactual",
     "gaussian-vae": "argrad.recipes.gaussian_vae",
     "jigsaw": "argrad.recipes.jigsaw",
     "l2x": "argrad.recipes.l2x",
@@ -30,6 +32,7 @@ RECIPES = {
     "reinmax-vae": "argrad.recipes.reinmax_vae",
     "sbn": "argrad.recipes.sbn",
     "sorting": "argrad.recipes.sorting",
+    "swor": "argrad.recipes.swor",
     "ssvae": "argrad.recipes.ssvae",
     "temperature": "argrad.recipes.temperature",
     "vae": "argrad.recipes.vae",
