@@ -45,6 +45,7 @@ LAYERS = {
     | {"integrations", "_catalogue"},
     6: {
         "recipes",
+        "play",
         "cli",
         "_problems",
         "__main__",

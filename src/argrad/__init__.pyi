@@ -3,6 +3,7 @@ from . import calibration as calibration
 from . import integrations as integrations
 from . import nn as nn
 from . import openset as openset
+from . import plot as plot
 from . import presets as presets
 from . import random as random
 from . import reparam as reparam

@@ -36,6 +36,7 @@ _TITLES = {
     "nn": "Layers (nn)",
     "cite": "Citations",
     "openset": "Open sets",
+    "plot": "Plots",
     "reparam": "Reparameterisations",
 }
 # First those a newcomer looks for; kinds that are not named here follow in alphabetical order.
