@@ -67,15 +67,15 @@ def read(name: str) -> tuple[Sentences, Sentences, str]:
     if name == "gensim":
         path = _in_gensim("head500.noblanks.cor")
         return *_split(
-            _tokens(path, whole=False)
+            tokens(path, whole=False)
         ), f"gensim's head500, a part of Lee's news, from {path}"
     if name == "shakespeare":
-        path = _find("tiny_shakespeare.txt")
-        return *_split(_tokens(path, whole=False)), f"Shakespeare (tiny) from {path}"
+        path = find("tiny_shakespeare.txt")
+        return *_split(tokens(path, whole=False)), f"Shakespeare (tiny) from {path}"
     # the training part is not on every machine: then the validation part, of the test part's size, stands in
-    path = _find("wikitext-2/train.txt", "wikitext-2/valid.txt")
-    test = _tokens(path.with_name("test.txt"), whole=True)
-    return _tokens(path, whole=True), test, f"WikiText-2, trained on {path}"
+    path = find("wikitext-2/train.txt", "wikitext-2/valid.txt")
+    test = tokens(path.with_name("test.txt"), whole=True)
+    return tokens(path, whole=True), test, f"WikiText-2, trained on {path}"
 
 
 def _numbers(sentences: Iterable[Sequence[str]], number: dict[str, int]) -> Tensor:
@@ -89,7 +89,7 @@ def _split(sentences: Sentences) -> tuple[Sentences, Sentences]:
     return sentences[:cut], sentences[cut:]
 
 
-def _tokens(path: Path, *, whole: bool) -> Sentences:
+def tokens(path: Path, *, whole: bool) -> Sentences:
     """Lines as lists of words; `whole` where words are separated by spaces already."""
     try:
         lines = path.read_text(encoding="utf-8").lower().splitlines()
@@ -102,7 +102,7 @@ def _tokens(path: Path, *, whole: bool) -> Sentences:
     return found
 
 
-def _find(*files: str) -> Path:
+def find(*files: str) -> Path:
     """The first of these files in the folder `text` of a place where data may be."""
     for file in files:
         folder = places.find("text", file)
