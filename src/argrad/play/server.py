@@ -54,6 +54,7 @@ class Playground(ThreadingHTTPServer):
         self.page = page.build().encode()
         self.zipped = gzip.compress(self.page, mtime=0)
         self.slots = threading.BoundedSemaphore(MOST_CONNECTIONS)
+        self.connections: set[socket.socket] = set()
         self.computing = threading.BoundedSemaphore(MOST_AT_WORK)
         self.turn = threading.Lock()  # one measurement at a time, so that its times mean something
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -85,6 +86,7 @@ class Playground(ThreadingHTTPServer):
             )
             self.shutdown_request(request)
             return
+        self.connections.add(request)
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
@@ -92,6 +94,7 @@ class Playground(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.connections.discard(request)
             self.slots.release()
 
     def server_close(self) -> None:
@@ -99,6 +102,9 @@ class Playground(ThreadingHTTPServer):
         super().server_close()
         for _ in range(MOST_AT_WORK):
             self.computing.acquire(timeout=10)
+        for connection in tuple(self.connections):  # which browsers keep open
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that went away is not worth a traceback."""

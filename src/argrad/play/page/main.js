@@ -37,7 +37,7 @@ function makePanel(name) {
   const update = () => {
     code.textContent = PYTHON[name](tab.state);
     const numbers = NUMBERS[name]?.(tab.state);
-    tab.draw(stage, numbers, update);
+    tab.draw(stage, numbers);
     if (numbers) compare(tab.state, numbers);
   };
   tab.controls(controls, update, stage);

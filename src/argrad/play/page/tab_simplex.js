@@ -16,16 +16,16 @@
   }
 
   /** Dragging the ring moves the probabilities; the logits follow. */
-  function draggable(picture, update) {
+  function draggable(stage, update) {
     const move = (event) => {
-      const box = picture.getBoundingClientRect();
+      const box = stage.querySelector('svg').getBoundingClientRect(); // every move draws a new one
       const p = coordinates(((event.clientX - box.left) * 440) / box.width, ((event.clientY - box.top) * 400) / box.height);
       const centre = sum(p.map(Math.log)) / 3;
       p.forEach((v, i) => (state.logits[i] = Math.min(Math.max(Math.round((Math.log(v) - centre) * 20) / 20, -4), 4)));
       sliders.forEach((s) => s.follow());
       update();
     };
-    picture.addEventListener('pointerdown', (event) => {
+    stage.addEventListener('pointerdown', (event) => {
       if (!event.target.closest('.handle')) return;
       event.preventDefault();
       addEventListener('pointermove', move);
@@ -82,7 +82,8 @@
       'A choice among three items, softened: each dot is one Gumbel-softmax sample. Cool it down and the dots run to the corners, ' +
       'heat it up and they gather in the middle. Which corner a dot belongs to never depends on the temperature.',
     state,
-    controls(box, update) {
+    controls(box, update, stage) {
+      draggable(stage, update);
       sliders = range(3).map((i) =>
         slider(`logit ${ITEMS[i]}`, state.logits, i, { min: -4, max: 4, step: 0.05, swatch: swatch(i) }, update),
       );
@@ -98,12 +99,10 @@
         seedControl(state, update),
       );
     },
-    draw(stage, numbers, update) {
-      const drawing = triangle(numbers);
-      draggable(drawing, update);
+    draw(stage, numbers) {
       const row = (i) => [swatch(i), ...['expectation', 'frequency', 'mean'].map((key) => number(key, i, numbers[key][i]))];
       stage.replaceChildren(
-        el('figure', {}, drawing),
+        el('figure', {}, triangle(numbers)),
         legend(['mark-ring', 'softmax(θ): drag it'], ['mark-cross', 'mean of the soft samples'], ['mark-line', 'one sample, hot to cold']),
         table(['item', 'softmax(θ)', 'hard samples', 'mean of soft'], range(3).map(row)),
       );
