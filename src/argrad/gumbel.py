@@ -313,7 +313,8 @@ def _run(kernel: str, call: str, scores: Tensor, generator: Generator, *buffers:
     function = getattr(kernels, kernel)
     if kernel == "gumbel_softmax" and flat.shape[1] < _SHORT:  # so that a batch equals a loop
         function = _short_rows().gumbel_softmax
-    status = run_rows(function, len(flat), flat.size, flat, *buffers, *words)
+    work = 4 * flat.size  # a number with noise takes as long as four without
+    status = run_rows(function, len(flat), work, flat, *buffers, *words)
     if status & kernels.BAD:
         raise bad_values(call, "logits", scores)
     if status & kernels.EMPTY:
