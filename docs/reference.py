@@ -32,8 +32,14 @@ def _upper_part(path: Path, title: str) -> str:
 
 
 def _page(path: Path, kind: str, parts: list[Part]) -> str:
-    blocks = [f"::: {part.module}.{part.name.rpartition('.')[2]}\n" for part in parts]
+    blocks = [f"::: {_place(part)}\n" for part in parts]
     return _upper_part(path, _catalogue.title(kind)) + MARKER + "\n" + "\n".join(blocks)
+
+
+def _place(part: Part) -> str:
+    """Where a name is defined; a module of a package is its own place."""
+    package, _, name = part.name.rpartition(".")
+    return part.module if package and part.module == f"argrad.{part.name}" else f"{part.module}.{name}"
 
 
 def _index(path: Path) -> str:

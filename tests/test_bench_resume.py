@@ -143,7 +143,7 @@ def untimed(job: jobs.Job) -> dict[str, float | None]:
 def smoke_jobs(name: str, tmp_path: Path) -> list[tuple[jobs.Job, jobs.Job]]:
     recipe = find(name)
     pairs = (jobs.plan(recipe, recipe.smoke, (0,), tmp_path / side) for side in ("one", "other"))
-    return list(zip(*pairs, strict=True))
+    return [(a, b) for a, b in zip(*pairs, strict=True) if a.cell.row != "speed"]  # times never repeat
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from argrad._errors import ArgradError
 
-_EXTRAS = {"huggingface": "hf"}
+_EXTRAS = {"arrow": "scale", "huggingface": "hf"}
 __all__ = ["arrow", "huggingface"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
