@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,10 @@ import torch
 from scipy.stats import kendalltau
 
 from argrad.cli import main
-from argrad.recipes import jigsaw_model, sorting
+from argrad.recipes import connectome_model, connectome_ways, jigsaw_model, sorting
 from argrad.recipes.bench.run import Run
+from argrad.recipes.data import elegans
+from argrad.recipes.data.places import DataError
 
 G = torch.Generator
 
@@ -138,3 +141,133 @@ def test_jigsaw_smoke(tmp_path: Path):
     assert len(results["cells"]) == 2 and results["passed"]
     assert set(results["cells"][0]["metrics"]) == {"any wrong", "wrong", "l1", "l2", "Kendall tau"}
     assert page.count("data:image/png") == 2 * 4 and "10 images: scrambled" in page
+
+
+# ---- connectome ----------------------------------------------------------------------------------------
+
+
+def small_worms(n: int = 6, *, steps: int = 40, known: float = 0.3, reach: int = 2, worms: int = 3):
+    g = G().manual_seed(0)
+    wires = connectome_model.generated_wiring(n, 3, g)
+    weights = connectome_model.draw_weights(wires, 0.9, g)
+    found = connectome_model.record(
+        wires, weights, worms=worms, steps=steps, known=known, reach=reach, generator=g
+    )
+    return found, torch.nn.functional.one_hot(found.names, n).double()
+
+
+def test_the_misfit_is_the_sum_over_time():
+    weights = torch.randn(5, 5, generator=G().manual_seed(0), dtype=torch.float64)
+    y = torch.randn(9, 1, 5, generator=G().manual_seed(1), dtype=torch.float64)  # any recording will do
+    p = torch.rand(
+        2, 1, 5, 5, generator=G().manual_seed(2), dtype=torch.float64
+    )  # and any soft matching
+    worms, _ = small_worms(5)
+    before, after = y[:-1, 0].mT, y[1:, 0].mT
+    given = {"s00": before @ before.mT, "s10": after @ before.mT, "power": after.square().sum()}
+    worms = replace(worms, **{name: value[None] for name, value in given.items()})
+    expected = 0.5 * (after - p @ weights @ p.mT @ before).square().sum((-2, -1))
+    torch.testing.assert_close(connectome_model.misfit(p, weights, worms), expected)
+
+
+def test_the_truth_explains_a_recording_up_to_its_noise():
+    worms, true = small_worms(20, steps=2000)
+    left = connectome_model.misfit(true, worms.weights, worms) / (2000 * 20)
+    # half of the mean square of 40000 standard normals: deviation 0.0035
+    torch.testing.assert_close(left, torch.full_like(left, 0.5), atol=6 * 0.0035, rtol=0)
+    channels = true.argmax(-2)
+    weights, _ = connectome_model.posterior_of_weights(channels, worms, 1.0)
+    assert connectome_model.measures(true, weights, worms)["error of W"] < 0.1
+    assert connectome_model.measures(true, weights, worms)["identified"] == 1
+    wrong = connectome_model.misfit(true.roll(1, -1), worms.weights, worms) / (2000 * 20)
+    assert (wrong > left + 0.05).all()
+
+
+def test_the_weights_given_names_are_a_ridge_regression():
+    worms, true = small_worms(6)
+    ours, factor = connectome_model.posterior_of_weights(true.argmax(-2), worms, 2.0)
+    s00, s10 = (
+        sum(p.mT @ s @ p for p, s in zip(true, stats, strict=True)) for stats in (worms.s00, worms.s10)
+    )
+    for i, wires in enumerate(worms.adjacency):
+        precision = s00[wires][:, wires] + 2.0 * torch.eye(int(wires.sum()))
+        torch.testing.assert_close(ours[i, wires], torch.linalg.solve(precision, s10[i, wires]))
+        assert (ours[i, ~wires] == 0).all()
+        torch.testing.assert_close((factor[i] @ factor[i].mT)[wires][:, wires], precision)
+
+
+def test_both_forms_of_the_likelihood_agree():
+    worms, true = small_worms(6)
+    p = true[:, torch.randperm(6, generator=G().manual_seed(3))]
+    short = connectome_ways.log_likelihood(p.argmax(-2), worms.weights, worms)
+    torch.testing.assert_close(
+        short, 0.5 * worms.power - connectome_model.misfit(p, worms.weights, worms)
+    )
+
+
+def test_the_true_names_are_allowed_and_known_ones_are_alone():
+    worms, true = small_worms(30, known=0.4, reach=4)
+    assert (worms.mask | (true == 0)).all()
+    assert (worms.known.sum(-1) == 12).all()
+    assert (worms.mask[worms.known].sum(-1) == 1).all()
+    given = true.bool() & worms.known[..., None]
+    assert (worms.mask.sum(-2)[given.any(-2)] == 1).all()  # nobody else may have a name that is given
+    most = worms.mask[~worms.known].sum(-1).max()
+    assert 1 < most <= 2 * 4 + 1
+
+
+def one_unknown_worm() -> tuple[connectome_model.Worms, torch.Tensor]:
+    """Two worms whose names are all known, and a little of a third: its names are uncertain, W is not."""
+    worms, true = small_worms(4, steps=40, known=0.0, reach=4)
+    known = torch.tensor([[True], [True], [False]]).expand(3, 4)
+    share = torch.tensor([1.0, 1.0, 0.005], dtype=torch.float64)[:, None, None]
+    mask = torch.where(known[..., None], true.bool(), worms.mask)
+    return replace(worms, known=known, mask=mask, s00=share * worms.s00, s10=share * worms.s10), true
+
+
+def test_the_chain_samples_the_posterior_of_names():
+    """Against all orders of four neurons, W integrated out."""
+    worms, true = one_unknown_worm()
+    every = torch.tensor(list(itertools.permutations(range(4))))  # channel of each neuron
+    evidence = []
+    for last in every:
+        channels = torch.cat([true[:2].argmax(-2), last[None]])
+        mean, factor = connectome_model.posterior_of_weights(channels, worms, 5.0)
+        s10 = connectome_model.in_order(worms.s10, channels).sum(0) * worms.adjacency
+        evidence.append(0.5 * (s10 * mean).sum() - factor.diagonal(dim1=-2, dim2=-1).log().sum())
+    feasible = worms.mask[2, every, torch.arange(4)].all(-1)
+    chance = torch.stack(evidence).masked_fill(~feasible, -torch.inf).softmax(0)
+    exact = torch.einsum("k,kij->ij", chance, torch.eye(4, dtype=torch.float64)[every].mT)
+    # an even law would be matched by any chain that mixes
+    assert 4 < int(feasible.sum()) < 24 and 0.4 < exact.max() < 0.9
+    g = G().manual_seed(5)
+    chain = connectome_ways.Chain(worms, g)
+    for _ in range(1000):
+        chain.sweep(5.0, g)
+        chain.count()
+    assert (chain.channels[:2] == true[:2].argmax(-2)).all()
+    # shares of 1000 draws that forget each other within ten: deviation below 0.05, and far less on average
+    torch.testing.assert_close(chain.visits[2].double() / 1000, exact, atol=0.12, rtol=0)
+    assert (chain.visits[2] / 1000 - exact).abs().mean() < 0.05
+
+
+def test_the_wiring_of_the_worm():
+    pytest.importorskip("cect")
+    wires = elegans.elegans_wiring()
+    assert wires.shape == (279, 279) and not wires.diagonal().any()
+    # Varshney et al. 2011: 2194 chemical connections and 514 gap junctions, some pairs having both
+    assert 2194 < int(wires.sum()) < 2194 + 2 * 517
+    near = (torch.arange(279)[:, None] - torch.arange(279)).abs() < 70
+    assert wires[near].float().mean() > 2 * wires[~near].float().mean()
+
+
+def test_a_missing_package_is_a_sentence(monkeypatch):
+    monkeypatch.setattr(elegans.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(DataError, match=r"needs the package cect. Run: pip install"):
+        elegans.elegans_wiring()
+
+
+def test_connectome_smoke(tmp_path: Path):
+    results, page = smoke("connectome", tmp_path)
+    assert len(results["cells"]) == 8 and results["passed"]
+    assert page.count("data:image/png") == 8 and "named, hard" in page
