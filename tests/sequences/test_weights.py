@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 
 import argrad as ag
+from argrad.sequences import ratios
 from argrad.sequences.weights import log_survival
 from argrad.testing import assert_mean, assert_not_mean, z_scores
 from sequence_oracle import Tabular
@@ -279,3 +280,15 @@ def test_hindsight_of_everything_leaves_nothing() -> None:
     perturbed, _ = ag.hindsight_gumbels(torch.full((3, 2), -400.0))
     assert perturbed.dtype == torch.float32
     assert perturbed.isfinite().all()
+
+
+def test_pairs_in_pieces_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    phi = (
+        torch.randn(3, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).log_softmax(
+            -1
+        )
+        - 0.1
+    )
+    whole = ag.leave_one_out_log_ratio(phi, order=2)
+    monkeypatch.setattr(ratios, "_AT_ONCE", 1)
+    torch.testing.assert_close(ag.leave_one_out_log_ratio(phi, order=2), whole)

@@ -19,6 +19,7 @@ from argrad._numerics import log1mexp, logsumexp
 from argrad._types import Float
 
 NODES = 128
+_AT_ONCE = 2**24  # numbers
 
 
 def log_prob_set(log_p: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
@@ -94,8 +95,12 @@ def _first_order(log_terms: Tensor, joint: Tensor) -> Tensor:
 
 
 def _second_order(log_terms: Tensor, joint: Tensor, one: Tensor) -> Tensor:
-    pair = joint[..., None, None] - log_terms[..., :, None] - log_terms[..., None, :]
-    two = logsumexp(pair, -3)  # (*batch, k, k)
+    without_one = joint[..., None] - log_terms  # (*batch, nodes, k)
+    rows = max(
+        _AT_ONCE // max(log_terms.numel(), 1), 1
+    )  # a table of all pairs at all nodes may not fit into memory
+    pairs = (part[..., None] - log_terms[..., None, :] for part in without_one.split(rows, -1))
+    two = torch.cat([logsumexp(pair, -3) for pair in pairs], -2)  # (*batch, k, k)
     ratio = (two if two.shape[-1] > 2 else torch.zeros_like(two)) - one[..., :, None]
     eye = torch.eye(ratio.shape[-1], dtype=torch.bool, device=ratio.device)
     return ratio.masked_fill(eye, 0.0)
