@@ -141,12 +141,15 @@ class Decoder(nn.Module):
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """Positions `(batch, starts, n, 2)` one frame on, given edges `(batch, n, n)` [sender, receiver]."""
         off = 1 - torch.eye(z.shape[-1])
-        pairs = (self.receiver(x)[..., None, :] + self.sender(x)[..., None, :, :]).relu()
         total = x.new_zeros(())
-        kinds = (z * off, (1 - z) * off)
-        for kind, layer, part in zip(kinds, (self.edge, self.none), pairs.chunk(2, -1), strict=True):
-            weight = kind.mT[:, None]  # (batch, 1, receiver, sender)
-            sums = (weight[..., None, :] @ part).squeeze(-2)
+        ends = zip(self.sender(x).chunk(2, -1), self.receiver(x).chunk(2, -1), strict=True)
+        kinds = ((z * off, self.edge), ((1 - z) * off, self.none))
+        for (kind, layer), (sender, receiver) in zip(kinds, ends, strict=True):
+            pairs = (
+                receiver[..., None, :] + sender[..., None, :, :]
+            ).relu_()  # (..., receiver, sender, hidden)
+            weight = kind.mT[:, None]
+            sums = (weight[..., None, :] @ pairs).squeeze(-2)
             # Eq. (1): the last layer of a message acts on the sum of messages
             total = total + linear(sums, layer.weight) + weight.sum(-1, keepdim=True) * layer.bias
         return x + self.node(torch.cat([x, total], -1))
