@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from scipy.stats import chi2
 from torch import Tensor
 
 import argrad as ag
-from argrad.recipes import clinic, counterfactual, find, swor, swor_models
+from argrad.recipes import clinic, counterfactual, find, seqgan, seqgan_model, swor, swor_models
 from argrad.recipes.bench.reproduce import reproduce
 
 
@@ -130,7 +131,72 @@ def test_only_gumbel_max_is_stable() -> None:
     assert broken["inverse CDF"][0] > 0 and broken["fresh noise"][0] > 0
 
 
-@pytest.mark.parametrize("name", ["swor", "counterfactual"])
+# ---- SeqGAN ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def writer() -> seqgan_model.Writer:
+    return seqgan_model.oracle(5, 4, 3, seed=0).requires_grad_()
+
+
+def test_the_whole_sequence_at_once_is_step_by_step(writer: seqgan_model.Writer) -> None:
+    tokens = torch.randint(5, (7, 4), generator=torch.Generator().manual_seed(0))
+    length = torch.full((7, 1), 4)
+    for tau in (1.0, 0.5):
+        slow = ag.sequence_log_prob(
+            writer.step, writer.state(7), tokens[:, None], length, per_token=True, tau=tau
+        )
+        torch.testing.assert_close(writer.log_prob(tokens, tau), slow[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_written_sequences_have_the_law_of_the_writer(writer: seqgan_model.Writer) -> None:
+    """All 625 sequences: frequencies against probabilities, by a chi-square at 1e-6."""
+    every = torch.tensor(list(itertools.product(range(5), repeat=4)))
+    p = writer.log_prob(every).sum(-1).exp().double().detach()
+    assert abs(p.sum().item() - 1) < 1e-4
+    written = writer.write(40_000, torch.Generator().manual_seed(0))
+    counts = torch.bincount(written @ torch.tensor([125, 25, 5, 1]), minlength=625)
+    common = 40_000 * p >= 5
+    expected = torch.cat([40_000 * p[common], 40_000 * p[~common].sum()[None]])
+    found = torch.cat([counts[common], counts[~common].sum()[None]])
+    statistic = ((found - expected).square() / expected).sum().item()
+    assert statistic < chi2.isf(1e-6, len(expected) - 1)
+
+
+@pytest.mark.parametrize("name", [name for name in seqgan.LOSSES if name != "constant reward"])
+def test_every_way_moves_the_writer_towards_what_the_judge_likes(name: str) -> None:
+    """A judge that likes the token 0 and nothing else: after some steps it is written more often."""
+    torch.manual_seed(0)
+    config = seqgan.Config(vocabulary=6, length=4, batch=64, rollouts=4)
+    writer = seqgan_model.Writer(6, 4, 8)
+    game = seqgan.Game(writer, writer, LikesZeros(), config, torch.Generator().manual_seed(0))
+    before = (writer.write(2000, game.noise) == 0).float().mean()
+    optimizer = torch.optim.Adam(writer.parameters(), 0.02)
+    for _ in range(30):
+        optimizer.zero_grad()
+        seqgan.LOSSES[name](game).backward()
+        optimizer.step()
+    after = (writer.write(2000, game.noise) == 0).float().mean()
+    assert after > before + 0.1
+
+
+class LikesZeros(torch.nn.Module):
+    """The logit is twice the number of zeros, less 4."""
+
+    def forward(self, s: Tensor) -> Tensor:
+        zeros = s[..., 0] if s.is_floating_point() else (s == 0).float()
+        return 2 * zeros.sum(-1) - 4
+
+
+def test_a_judge_reads_tokens_and_one_hots_alike() -> None:
+    torch.manual_seed(0)
+    judge = seqgan_model.Judge(6, 4, 8, 3).eval()
+    tokens = torch.randint(6, (2, 5, 4))
+    hard = torch.nn.functional.one_hot(tokens, 6).float()
+    torch.testing.assert_close(judge(tokens), judge(hard))
+
+
+@pytest.mark.parametrize("name", ["swor", "counterfactual", "seqgan"])
 def test_smoke(name: str, tmp_path: Path) -> None:
     recipe = find(name)
     summary = reproduce(recipe, recipe.smoke, preset="smoke", out=tmp_path, quiet=True)

@@ -31,6 +31,7 @@ RECIPES = {
     "reinforce-vs-reparam": "argrad.recipes.reinforce_vs_reparam",
     "reinmax-vae": "argrad.recipes.reinmax_vae",
     "sbn": "argrad.recipes.sbn",
+    "seqgan": "argrad.recipes.seqgan",
     "sorting": "argrad.recipes.sorting",
     "swor": "argrad.recipes.swor",
     "ssvae": "argrad.recipes.ssvae",
