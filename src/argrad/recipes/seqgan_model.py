@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy, relu
 
 import argrad as ag
 
-
 AT_ONCE = 128  # tokens whose logits are made together: more would not fit into the cache
 
 
