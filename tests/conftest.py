@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import torch
+
 
 KERNELS = Path(__file__).resolve().parents[1] / "src" / "argrad" / "_kernels"
 
@@ -37,6 +39,10 @@ def remove_stale_kernels() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if (
+        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    ):  # a shell's background job; its children would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):  # once, before pytest-xdist starts its workers
         remove_stale_kernels()
     torch.set_num_threads(1)  # small tensors; tests of threads ask for more
