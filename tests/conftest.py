@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-
 KERNELS = Path(__file__).resolve().parents[1] / "src" / "argrad" / "_kernels"
 
 
