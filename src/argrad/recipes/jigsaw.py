@@ -39,7 +39,7 @@ class Config:
     columns: tuple[Column, ...] = option(
         get_args(Column), "whether a piece is seen alone, as in the paper", selects=True
     )
-    steps: int = option(3000, "training steps a cell", at_least=1)
+    steps: int = option(8000, "training steps a cell", at_least=1)
     batch: int = option(50, "puzzles a step", at_least=1)
     samples: int = option(2, "noisy permutations a puzzle", at_least=1)
     tau: float = option(1.0, "temperature", above=0)
