@@ -1,12 +1,14 @@
 r"""Parsing without trees to learn from: who belongs to whom is a latent graph, and a network computes along it.
 
-$$ \theta_{hc} = \langle H_h, M_c\rangle, \qquad
-   e_h \leftarrow e_h + g\Big(e_h, \sum_c z_{hc}\, m(e_c)\Big) \quad\text{five times}, \qquad \hat y = f(e_0) \tag{1} $$
-$H$ and $M$ are two views of an LSTM over the tokens, $z$ is drawn by the law of the column, and token 0 is read.
+$$ \theta_{hc} = \langle H_h, M_c\rangle + b_{c - h}, \qquad
+   e_h \leftarrow g\Big(x_h + V \sum_c z_{hc}\, e_c\Big) \quad\text{five times}, \qquad \hat y = f(e_0) \tag{1} $$
+$H$ and $M$ are two views of an LSTM over the tokens $x$, $z$ is drawn by the law of the column, and token 0 is read. A
+token computes the same from what it is told in every round, so what is learnt of short lists holds within others.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -103,11 +105,15 @@ def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
+_FAR = 64  # arcs over more tokens are scored alike
+
+
 class Archer(nn.Module):
-    """Scores of arcs, [head, child], from an LSTM that reads from left to right."""
+    """Scores of arcs, [head, child], from an LSTM that reads from left to right, and how far apart they are."""
 
     def __init__(self, d: int) -> None:
         super().__init__()
+        self.distance = nn.Parameter(torch.zeros(2 * _FAR + 1))
         self.embedding = nn.Embedding(len(TOKENS), d, padding_idx=0)
         self.lstm = nn.LSTM(d, d, batch_first=True)
         self.head, self.child = nn.Linear(d, d), nn.Linear(d, d)
@@ -115,7 +121,10 @@ class Archer(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """`(batch, n, n)`."""
         seen, _ = self.lstm(self.embedding(tokens))
-        return self.head(seen) @ self.child(seen).mT
+        place = torch.arange(tokens.shape[1])
+        apart = (place - place[:, None]).clamp(-_FAR, _FAR) + _FAR
+        scores = self.head(seen) @ self.child(seen).mT / math.sqrt(seen.shape[-1])
+        return scores + self.distance[apart]
 
 
 class Computer(nn.Module):
@@ -125,14 +134,16 @@ class Computer(nn.Module):
         super().__init__()
         self.rounds = rounds
         self.embedding = nn.Embedding(len(TOKENS), d, padding_idx=0)
-        self.message, self.update = _mlp(d, d, d), _mlp(2 * d, d, d)
-        self.read = nn.Sequential(nn.ReLU(), _mlp(d, d, 10))
+        self.told = nn.Linear(d, d, bias=False)
+        self.state = nn.Sequential(nn.ReLU(), nn.Linear(d, d), nn.ReLU())
+        self.read = _mlp(d, d, 10)
 
     def forward(self, tokens: Tensor, z: Tensor) -> Tensor:
         """Logits `(..., batch, 10)` for graphs `(..., batch, n, n)`."""
-        e = self.embedding(tokens).expand(*z.shape[:-1], -1)
+        token = self.embedding(tokens)
+        e = self.state(token.expand(*z.shape[:-1], -1))
         for _ in range(self.rounds):
-            e = e + self.update(torch.cat([e, z @ self.message(e)], -1))
+            e = self.state(token + z @ self.told(e))
         return self.read(e[..., 0, :])
 
 
