@@ -369,6 +369,24 @@ def test_one_measurement_at_a_time(server: Playground, monkeypatch) -> None:
     assert post(server, "estimators", ESTIMATORS)[0] == 200
 
 
+def test_a_failure_of_our_own_is_said_to_be_one(server: Playground, monkeypatch) -> None:
+    monkeypatch.setitem(answers.TABS, "race", lambda state: {"share": float("nan")})
+    status, answer = post(server, "race", RACE)
+    assert status == 500 and "please report" in answer["error"]
+
+
+@pytest.mark.parametrize("level", [-50.0, 50.0])
+def test_extreme_states_have_numbers(level: float, server: Playground) -> None:
+    table = [[level, -level, 0.0], [0.0, level, -level], [-level, -level, level]]
+    for k in (1, 8):
+        assert post(server, "beam", {**BEAM, "table": table, "k": k})[0] == 200
+    assert post(server, "simplex", {**SIMPLEX, "logits": table[0], "tau": 0.01})[0] == 200
+    assert post(server, "race", {**RACE, "logits": table[0]})[0] == 200
+    for kind in ("permutation", "tree", "arborescence"):
+        state = {**SUBSET, "structure": kind, "scores": table, "tau": 0.02}
+        assert post(server, "structures", state)[0] == 200
+
+
 def test_play_says_where_it_is_and_stops_when_asked() -> None:
     command = [sys.executable, "-m", "argrad", "play", "--port", "0", "--no-browser"]
     with subprocess.Popen(

@@ -171,7 +171,9 @@ def test_plots_draw_where_they_are_told_and_leave_the_style_alone() -> None:
 def test_nothing_else_needs_matplotlib() -> None:
     hidden = "import sys; sys.modules['matplotlib'] = None"
     code = "import argrad as ag, torch; ag.plot; ag.gumbel_max(torch.zeros(3))"
-    check = f"{hidden}\n{code}\ntry: ag.plot.graph(torch.ones(2, 2))\nexcept ag.ArgradError as e: print(e)"
+    check = (
+        f"{hidden}\n{code}\ntry: ag.plot.graph(torch.ones(2, 2))\nexcept ag.ArgradError as e: print(e)"
+    )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert 'pip install "argrad[plot]"' in done.stdout

@@ -130,7 +130,7 @@ def estimators(state: State) -> Numbers:
     generator = torch.Generator().manual_seed(seed)
     report = ag.diagnose(cost, q, chosen, replicates=replicates, generator=generator)
     rows = [
-        {key: None if _is_nan(value) else value for key, value in vars(row).items()}
+        {key: value if _fits_json(value) else None for key, value in vars(row).items()}
         for row in report.rows
     ]
     return {"rows": rows, "oracle": report.oracle, "replicates": report.replicates}
@@ -166,5 +166,5 @@ def _lists(**tensors: Tensor | None) -> Numbers:
     return {name: x.tolist() for name, x in tensors.items() if x is not None}
 
 
-def _is_nan(value: object) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _fits_json(value: object) -> bool:
+    return not isinstance(value, float) or math.isfinite(value)

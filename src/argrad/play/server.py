@@ -159,14 +159,18 @@ class Handler(BaseHTTPRequestHandler):
             return
         try:
             with self.server.computing:
-                numbers = TABS[tab](state)
+                body = json.dumps(TABS[tab](state), allow_nan=False).encode()
         except ArgradError as error:
             self._refuse(HTTPStatus.BAD_REQUEST, str(error))
+            return
+        except Exception as error:
+            sentence = f"The library failed here ({type(error).__name__}): please report this state."
+            self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, sentence)
             return
         finally:
             if takes_turns:
                 self.server.turn.release()
-        self._send(HTTPStatus.OK, json.dumps(numbers).encode(), "application/json")
+        self._send(HTTPStatus.OK, body, "application/json")
 
     def _is_for_us(self) -> bool:
         """A page of somebody else must not reach this machine under a name of its own (DNS rebinding)."""
