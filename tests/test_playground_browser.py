@@ -315,7 +315,7 @@ def test_code_is_copied(browser, server: Playground) -> None:
     visit.context.grant_permissions(["clipboard-read", "clipboard-write"])
     visit.open("beam")
     visit.page.click("#panel-beam .copy")
-    visit.page.wait_for_function("document.querySelector('#panel-beam .copy').textContent === 'Copied'")
+    visit.page.wait_for_selector("#status:has-text('Copied')", state="attached")
     assert visit.page.evaluate("navigator.clipboard.readText()") == visit.program("beam")
     visit.close()
 

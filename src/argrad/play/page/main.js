@@ -35,9 +35,9 @@ function makePanel(name) {
   const stage = el('div', { class: 'stage' });
   const controls = el('div', { class: 'controls' });
   const update = () => {
-    code.textContent = PYTHON[name](tab.state);
     const numbers = NUMBERS[name]?.(tab.state);
     tab.draw(stage, numbers);
+    code.textContent = PYTHON[name](tab.state);
     if (numbers) compare(tab.state, numbers);
   };
   tab.controls(controls, update, stage);

@@ -139,7 +139,7 @@
         box.append(
           select('cost', state, 'cost', COSTS, update),
           size,
-          slider('replicates', state, 'replicates', { min: 100, max: 2000, step: 100, digits: 0 }, update),
+          slider('replicates', state, 'replicates', { min: 500, max: 2000, step: 100, digits: 0 }, update),
           check('perturb-and-argmax law', state, 'perturbed', update),
           seedControl(state, update),
         );
