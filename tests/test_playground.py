@@ -446,7 +446,7 @@ def load(server: Playground, seconds: int) -> tuple[int, int, float]:
     states = {tab: state for tab, state in STATES.items() if tab != "estimators"}
     done = subprocess.run(
         [sys.executable, str(generator), server.address, str(seconds), "200", json.dumps(states)],
-        capture_output=True, text=True, timeout=seconds + 60,
+        capture_output=True, text=True, timeout=seconds + 600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     sent, failed, late = json.loads(done.stdout)

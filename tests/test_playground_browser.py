@@ -301,6 +301,25 @@ def test_estimators_are_measured_by_the_library(visit: Visit) -> None:
     assert visit.complaints == []
 
 
+def test_any_choice_of_estimators_can_be_drawn(browser, on_disk: str) -> None:
+    visit = Visit(browser, on_disk)
+    visit.open("estimators")
+    pressed = visit.page.eval_on_selector_all(
+        "[aria-pressed=true]", "all => all.map(x => x.dataset.control)"
+    )
+    visit.control("estimators", "LocalExpectation").click()
+    for name in pressed:
+        visit.control("estimators", name).click()
+    assert visit.page.locator("[data-estimator]").count() == 1  # without any spread
+    visit.control("estimators", "GumbelST").click()
+    visit.control("estimators", "LocalExpectation").click()
+    visit.control("estimators", "choice").select_option("subset")
+    text = visit.page.inner_text("#panel-estimators .stage")
+    assert "None of the chosen estimators works" in text and "GumbelST refused" in text
+    assert visit.complaints == []
+    visit.close()
+
+
 def test_the_theme_can_be_switched(visit: Visit) -> None:
     colour = "getComputedStyle(document.body).backgroundColor"
     before = visit.page.evaluate(colour)

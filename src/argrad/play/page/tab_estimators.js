@@ -24,7 +24,8 @@
   /** A row an estimator, on a logarithmic axis: its bias, its standard deviation, and the error that both make. */
   function chart(rows) {
     const values = rows.flatMap((r) => [spread(r), error(r)]).filter((v) => v > 1e-9);
-    const low = 10 ** Math.floor(Math.log10(Math.max(Math.min(...values), 1e-3) / 3));
+    const least = Math.min(1, ...values); // exact estimators have no spread at all
+    const low = 10 ** Math.floor(Math.log10(Math.max(least, 1e-3) / 3));
     const high = 10 ** Math.ceil(Math.log10(Math.max(...values, low * 10)));
     const [left, right, step] = [156, 424, 26];
     const x = (v) => left + ((right - left) * (Math.log10(Math.max(v, low)) - Math.log10(low))) / Math.log10(high / low);
@@ -64,12 +65,14 @@
       show(r.cosine, 2),
       String(r.evaluations),
     ];
+    const refusals = rows.filter(refused).map((r) => el('p', { class: 'note' }, el('strong', {}, r.name), ` ${r.verdict}`));
+    if (!shown.length) return [el('p', { class: 'note' }, 'None of the chosen estimators works with this law.'), ...refusals];
     return [
       el('figure', {}, chart(shown)),
       legend(['mark-diamond', 'bias (hollow: none found)'], ['mark-disc', 'standard deviation'], ['mark-bar', 'error of one estimate']),
       el('p', { class: 'note' }, note),
       table(['estimator', 'bias', 'deviation', 'verdict', 'cosine', 'calls of f'], shown.map(cells)),
-      ...rows.filter(refused).map((r) => el('p', { class: 'note' }, el('strong', {}, r.name), ` ${r.verdict}`)),
+      ...refusals,
     ];
   }
 
