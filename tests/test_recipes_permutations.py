@@ -261,6 +261,22 @@ def test_the_wiring_of_the_worm():
     assert wires[near].float().mean() > 2 * wires[~near].float().mean()
 
 
+@pytest.mark.parametrize(
+    ("name", "flags", "said"),
+    [
+        ("connectome", ["--known", "0.2,1"], "`--known` must be below 1"),
+        ("jigsaw", ["--parts", "9"], "`--parts` must be at most 8, the pixels of an edge; got 9"),
+        ("sorting", ["--columns", "Quicksort"], "Gumbel-Sinkhorn"),
+    ],
+)
+def test_a_wrong_option_is_a_sentence(name, flags, said, tmp_path, capsys):
+    try:
+        code = main(["reproduce", name, "--smoke", *flags, "--out", str(tmp_path)])
+    except SystemExit as stopped:  # by argparse
+        code = stopped.code
+    assert code == 2 and said in capsys.readouterr().err
+
+
 def test_a_missing_package_is_a_sentence(monkeypatch):
     monkeypatch.setattr(elegans.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DataError, match=r"needs the package cect. Run: pip install"):

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 import argrad as ag
+from argrad._errors import InputError
 from argrad.recipes import saved_images
 from argrad.recipes.bench import Cell, CellResult, Claim, Recipe, Run, Summary, option
 from argrad.recipes.charts import Series, legend, line_chart
@@ -81,6 +82,8 @@ class Config:
 
 def cells(config: Config) -> list[Cell]:
     """One for every share, difficulty and way."""
+    if max(config.known, default=0.0) >= 1:
+        raise InputError("`--known` must be below 1, so that there is a name to find; try 0.4,0.1.")
     return [
         Cell(
             f"{100 * known:g} % known, {difficulty}",

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 import argrad as ag
+from argrad._errors import InputError
 from argrad.recipes import saved_images
 from argrad.recipes.bench import Cell, CellResult, Claim, Recipe, Run, Summary, option
 from argrad.recipes.data import Images, load
@@ -63,6 +64,10 @@ def cells(config: Config) -> list[Cell]:
 def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     """Learn to solve puzzles of one size, and solve new ones."""
     images, parts = load(config.data), cell.settings["parts"]
+    if parts > images.side:
+        raise InputError(
+            f"`--parts` must be at most {images.side}, the pixels of an edge; got {parts}."
+        )
     layers = config.layers if cell.column == "pieces together" else 0
     model = Solver(parts, images.side // parts, config.channels, config.width, layers)
     optimizer = torch.optim.Adam(model.parameters(), config.learning_rate, fused=True)
