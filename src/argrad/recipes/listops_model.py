@@ -2,8 +2,9 @@ r"""Parsing without trees to learn from: who belongs to whom is a latent graph, 
 
 $$ \theta_{hc} = \langle H_h, M_c\rangle + b_{c - h}, \qquad
    e_h \leftarrow g\Big(x_h + V \sum_c z_{hc}\, e_c\Big) \quad\text{five times}, \qquad \hat y = f(e_0) \tag{1} $$
-$H$ and $M$ are two views of an LSTM over the tokens $x$, $z$ is drawn by the law of the column, and token 0 is read. A
-token computes the same from what it is told in every round, so what is learnt of short lists holds within others.
+$H$ and $M$ are two views of an LSTM over kinds of tokens, $z$ is drawn by the law of the column, token 0 is read. An
+operator computes the same from what it is told in every round, so what is learnt of short lists holds within others;
+digits and brackets do not listen.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import argrad as ag
-from argrad.recipes.data.listops import TOKENS
+from argrad.recipes.data.listops import OPERATORS, TOKENS
 
 # ---- laws over graphs --------------------------------------------------------------------------------
 
@@ -105,22 +106,28 @@ def _mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
+_KINDS = torch.tensor([0, 1, *(2 for _ in OPERATORS), *(3 for _ in range(10))])  # of `TOKENS`
+_OPERATOR = 2
 _FAR = 64  # arcs over more tokens are scored alike
 
 
 class Archer(nn.Module):
-    """Scores of arcs, [head, child], from an LSTM that reads from left to right, and how far apart they are."""
+    """Scores of arcs, [head, child], from an LSTM that reads kinds of tokens, and from how far apart they are.
+
+    It sees operators, digits and brackets, not which: trees do not depend on that, and an LSTM that sees values can do
+    the arithmetic itself and only pass the answer on, along any graph.
+    """
 
     def __init__(self, d: int) -> None:
         super().__init__()
         self.distance = nn.Parameter(torch.zeros(2 * _FAR + 1))
-        self.embedding = nn.Embedding(len(TOKENS), d, padding_idx=0)
+        self.embedding = nn.Embedding(int(_KINDS.max()) + 1, d, padding_idx=0)
         self.lstm = nn.LSTM(d, d, batch_first=True)
         self.head, self.child = nn.Linear(d, d), nn.Linear(d, d)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """`(batch, n, n)`."""
-        seen, _ = self.lstm(self.embedding(tokens))
+        seen, _ = self.lstm(self.embedding(_KINDS[tokens]))
         place = torch.arange(tokens.shape[1])
         apart = (place - place[:, None]).clamp(-_FAR, _FAR) + _FAR
         scores = self.head(seen) @ self.child(seen).mT / math.sqrt(seen.shape[-1])
@@ -141,9 +148,10 @@ class Computer(nn.Module):
     def forward(self, tokens: Tensor, z: Tensor) -> Tensor:
         """Logits `(..., batch, 10)` for graphs `(..., batch, n, n)`."""
         token = self.embedding(tokens)
+        listens = (_KINDS[tokens] == _OPERATOR)[..., None]  # digits and brackets stand for themselves
         e = self.state(token.expand(*z.shape[:-1], -1))
         for _ in range(self.rounds):
-            e = self.state(token + z @ self.told(e))
+            e = self.state(token + listens * (z @ self.told(e)))
         return self.read(e[..., 0, :])
 
 
