@@ -11,11 +11,10 @@ from argrad.plot.estimators import bias_variance
 from argrad.plot.graphs import graph, tree
 from argrad.plot.matrices import permutation_matrix
 from argrad.plot.plane import surface
-from argrad.plot.style import COLORS
+from argrad.plot.style import COLORS as COLORS
 from argrad.plot.temperature import simplex, temperature_strip
 
 __all__ = [
-    "COLORS",
     "beam_tree",
     "bias_variance",
     "graph",
