@@ -66,7 +66,7 @@ def fill(folder: Path, files: dict[str, bytes], pack: bool = False) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
         path = folder / (f"{name}.gz" if pack else name)
-        path.write_bytes(gzip.compress(data, 1) if pack else data)
+        path.write_bytes(gzip.compress(data, 1, mtime=0) if pack else data)
     return folder
 
 
@@ -143,7 +143,7 @@ GOOD = idx(np.arange(6, dtype=np.uint8).reshape(2, 3))
 
 
 def test_idx_arrays(tmp_path):
-    for data in (GOOD, gzip.compress(GOOD)):
+    for data in (GOOD, gzip.compress(GOOD, mtime=0)):
         (tmp_path / "file").write_bytes(data)
         assert read_idx(tmp_path / "file").tolist() == [[0, 1, 2], [3, 4, 5]]
     (tmp_path / "file").write_bytes(idx(np.zeros((0, 4), np.uint8)))
@@ -159,9 +159,9 @@ def test_idx_arrays(tmp_path):
         (GOOD[:9], "ends inside its header"),
         (GOOD[:-1], "says 2 x 3 = 6 bytes but has 5: it is truncated or damaged"),
         (GOOD + b"x", "but has 7"),
-        (gzip.compress(GOOD)[:-9], "is damaged or truncated"),
-        (gzip.compress(GOOD)[:-8] + bytes(8), "is damaged or truncated"),
-        (gzip.compress(GOOD)[:4] + b"x" * 30, "is damaged or truncated"),
+        (gzip.compress(GOOD, mtime=0)[:-9], "is damaged or truncated"),
+        (gzip.compress(GOOD, mtime=0)[:-8] + bytes(8), "is damaged or truncated"),
+        (gzip.compress(GOOD, mtime=0)[:4] + b"x" * 30, "is damaged or truncated"),
         (idx(np.zeros((2, 3), np.uint8)), "not the one of that name (its md5 differs)"),
     ],
 )
@@ -236,7 +236,7 @@ def server():
 @pytest.fixture
 def online(server, small_mnist, monkeypatch):
     """The small files on the server, and `mnist` downloaded from there."""
-    server.files = {f"{name}.gz": gzip.compress(data, 1) for name, data in small_mnist.items()}
+    server.files = {f"{name}.gz": gzip.compress(data, 1, mtime=0) for name, data in small_mnist.items()}
     known = images._IDX["mnist"]
     monkeypatch.setitem(
         images._IDX,
@@ -280,7 +280,7 @@ def test_the_next_mirror_is_asked(online, small_mnist, monkeypatch):
         (lambda server: server.files.clear(), "/a: HTTP 404; "),
         (lambda server: setattr(server, "cut", 50), "/a: the connection broke off; "),
         (
-            lambda server: server.files.update({f"{FILES[0]}.gz": gzip.compress(GOOD)}),
+            lambda server: server.files.update({f"{FILES[0]}.gz": gzip.compress(GOOD, mtime=0)}),
             "/a: what came is a whole IDX file, but not the one of that name (its md5 differs).",
         ),
         (
