@@ -144,6 +144,8 @@ def _claims(summary: Summary, row: str) -> Iterator[Claim]:
     if settings["model"] == "simple":
         strict = settings["k"] == 5 and settings["data"] != "movies"
         yield from _simple(row, strict, cells.pop(CORRELATED), list(cells.values()))
+    elif settings["k"] != 5:  # an opinion has about 12 words: more words cannot all lie in it
+        return
     elif (simple := summary.find(row_of(settings["data"], "simple", settings["k"]), L2X)) is not None:
         alone, context = simple.mean(), cells[L2X].mean()
         text = f"{row}: in context, L2X is twice as precise as word by word"
