@@ -14,7 +14,10 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 FOLDER, PAGE = HERE / "results", HERE / "results.md"
-ORDER = ("vae", "sbn", "reinmax-vae", "ssvae", "gaussian-vae", "temperature")
+ORDER = (
+    *("vae", "sbn", "reinmax-vae", "ssvae", "gaussian-vae", "temperature"),
+    *("l2x", "nri-tree", "seqgan", "swor", "counterfactual"),
+)
 INTRO = """# Results
 
 Published tables, run here by one command each. Numbers are ours; the published one stands beside in brackets. *±* is
