@@ -57,8 +57,8 @@ def section(d: dict[str, Any]) -> str:
 def table(d: dict[str, Any]) -> str:
     """Columns of the paper as rows, so that many estimators fit a page."""
     rows, columns = _names(d, "row"), _names(d, "column")
-    unit = d["unit"].replace("|", "\\|")  # else it would end the cell
-    heads = [r or unit for r in rows]
+    unit = _cell(d["unit"])
+    heads = [_cell(r) or unit for r in rows]
     lines = [
         f"| {unit} ({d['better']} is better) | {' | '.join(heads)} |",
         "|---" * (len(rows) + 1) + "|",
@@ -67,7 +67,7 @@ def table(d: dict[str, Any]) -> str:
     best = {row: _best(d, row) for row in rows}
     for column in columns:
         shown = [_entry(d, cells.get((row, column)), best[row]) for row in rows]
-        lines.append(f"| {column} | {' | '.join(shown)} |")
+        lines.append(f"| {_cell(column)} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
@@ -77,8 +77,13 @@ def every(d: dict[str, Any], others: list[str]) -> str:
     for c in d["cells"]:
         values = [_mean(c["metrics"].get(name)) for name in names]
         shown = " | ".join("–" if v is None else f"{v:.{max(d['digits'], 2)}f}" for v in values)
-        lines.append(f"| {c['row']} {c['column']} | {shown} | {c['seconds'] / 60:.1f} |")
+        lines.append(f"| {_cell(c['row'])} {_cell(c['column'])} | {shown} | {c['seconds'] / 60:.1f} |")
     return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    """A stroke would end the cell of a table."""
+    return text.replace("|", "\\|")
 
 
 def _entry(d: dict[str, Any], cell: dict[str, Any] | None, best: float | None) -> str:
