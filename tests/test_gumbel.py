@@ -689,3 +689,16 @@ def test_any_problem(problem: tuple[Tensor, Tensor, dict[str, object]]) -> None:
     assert allowed.gather(options["dim"], top.indices).all()
     assert top.log_prob.isfinite().all()
     assert (top.perturbed.diff(dim=options["dim"]) <= 0).all()
+
+
+@pytest.mark.parametrize("tau", [1.0, 0.5])
+def test_many_short_rows_have_the_gradient_of_the_formula(tau: float) -> None:
+    """Of y_i = softmax(x / tau): y_i (g_i - <g, y>) / tau, by a kernel for many rows and by torch for few."""
+    g = torch.Generator().manual_seed(0)
+    for rows in (3, 400):
+        logits = torch.randn(rows, 10, dtype=torch.float64, generator=g, requires_grad=True)
+        slope = torch.randn(rows, 10, dtype=torch.float64, generator=g)
+        y = ag.gumbel_softmax(logits, tau=tau, generator=g)
+        (found,) = torch.autograd.grad((y * slope).sum(), logits)
+        y = y.detach()
+        torch.testing.assert_close(found, y * (slope - (slope * y).sum(-1, keepdim=True)) / tau)

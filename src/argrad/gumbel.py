@@ -287,6 +287,7 @@ _TINY = {dtype: torch.finfo(dtype).smallest_normal for dtype in (torch.float32, 
 
 
 _SHORT = 32  # a longer row fills the vector lanes by itself
+_MANY = 2048  # numbers; calling a kernel costs more than torch's own backward takes for fewer
 
 
 @functools.cache
@@ -375,7 +376,8 @@ class _SoftmaxKernel(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         soft = ctx.saved_tensors[0]
         tau = ctx.tau
-        if tau is not None and soft.shape[-1] < _SHORT and _has_numbers(grads[0]):
+        short = soft.shape[-1] < _SHORT and soft.numel() >= _MANY
+        if tau is not None and short and _has_numbers(grads[0]):
             return _short_backward(grads[0], soft, tau), None, None
         # dy_i / dx_j = y_i (1[i = j] - y_j), x = (theta + eps) / tau
         grad = _softmax_backward(grads[0], soft, -1, soft.dtype)
