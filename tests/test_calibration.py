@@ -11,6 +11,7 @@ import pytest
 import torch
 from scipy import optimize
 from scipy.special import logsumexp
+from scipy.stats import binom
 
 import argrad as ag
 from argrad import calibration as c
@@ -394,10 +395,11 @@ def observed(structure, event, T, n=500, seed=0, dtype=torch.float64):
 @pytest.mark.parametrize("name", ["subset", "tree"])
 @pytest.mark.parametrize("T", [0.4, 2.5])
 def test_structure_temperature_is_recovered(name, T):
-    """From 500 samples, to 3 %.
+    r"""From 500 samples, to 3 %: one set, the mean of 20 sets, and as many of the 20 as any method could hope for.
 
-    The bound of Cramer and Rao is 4.3 % (2 of 6) and 3.2 % (trees on 5 nodes) for one set of samples, so one
-    set needs a fair seed; the mean of 20 sets, whose standard error is below 1 %, needs none.
+    No unbiased estimate has a smaller deviation than $T / \sqrt{500 \operatorname{Var}\langle\theta / T, z\rangle}$
+    (Cramer and Rao). Here that is 4.3 % (2 of 6) and 3.2 % (trees on 5 nodes), and for no scores at all below
+    2.8 % and 1.7 %. So about half and two thirds of all sets are within 3 %, and the one set needs a fair seed.
     """
     structure, event = STRUCTURES[name]
     scores, z = observed(structure, event, T, seed=1)
@@ -406,7 +408,12 @@ def test_structure_temperature_is_recovered(name, T):
     assert abs(fit.temperature.item() / T - 1) < 0.03
     scores, z = observed(structure, event, T, n=20 * 500, seed=0)
     fits = ag.calibrate_structure(structure, scores.view(20, 500, *event), z.view(20, 500, *event))
-    assert abs(fits.temperature.mean().item() / T - 1) < 0.03
+    error = fits.temperature / T - 1
+    assert abs(error.mean().item()) < 0.03
+    deviation = {"subset": 0.043, "tree": 0.032}[name]
+    within = math.erf(0.03 / deviation / math.sqrt(2))
+    fewest, most = binom.ppf([5e-7, 1 - 5e-7], 20, within)
+    assert fewest <= (error.abs() < 0.03).sum().item() <= most
 
 
 @pytest.mark.statistical
