@@ -56,6 +56,12 @@ def scipy_matrices(calls: Tensor) -> Step:
     return lambda: [permutations(x) for x in inputs]
 
 
+def scipy_columns(calls: Tensor) -> Step:
+    """`scipy_assignments` of one batch after the other: a tensor of columns for each."""
+    steps = [scipy_assignments(scores) for scores in calls]
+    return lambda: [step() for step in steps]
+
+
 def scipy_indices(calls: Tensor) -> Step:
     """The bare loop: arrays in, scipy's arrays of indices out, nothing collected into a tensor."""
     from scipy.optimize import linear_sum_assignment

@@ -79,12 +79,17 @@ CALLS = 64  # different matrices: scipy solves one again and again up to 3 times
 
 def _check_small(ours: list[Tensor], peer: list[Any]) -> None:
     for z, item in zip(ours, peer, strict=True):
-        expected = item
-        if not isinstance(item, Tensor):
-            expected = torch.zeros_like(z)
-            for matrix, (rows, columns) in zip(expected, item, strict=True):
-                matrix[rows, columns] = 1
-        assert torch.equal(z, expected)
+        assert torch.equal(z, item if _is_matrix(item) else _of_columns(z, item))
+
+
+def _is_matrix(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.is_floating_point()
+
+
+def _of_columns(z: Tensor, item: Any) -> Tensor:
+    """The 0/1 matrices of a tensor of columns, or of scipy's pairs of rows and columns."""
+    columns = item if isinstance(item, Tensor) else torch.tensor([c.tolist() for _, c in item])
+    return torch.zeros_like(z).scatter_(-1, columns[..., None], 1.0)
 
 
 def _small_assignments(shape: Shape) -> tuple[Line, ...]:
@@ -100,9 +105,12 @@ def _small_assignments(shape: Shape) -> tuple[Line, ...]:
         return lambda: [permutation.argmax(x) for x in inputs]
 
     def line(
-        name: str, ours: Callable[[], Step], peer: Callable[[Tensor], Step], goals: dict[int, Goal]
+        name: str,
+        ours: Callable[[], Step],
+        peer: Callable[[Tensor], Step],
+        to: str,
+        goals: dict[int, Goal],
     ) -> Line:
-        to = "0/1 tensors" if goals else "indices (the bare loop)"
         return Line(
             name=f"{name} {shape}, {CALLS} calls",
             ours=ours,
@@ -115,9 +123,24 @@ def _small_assignments(shape: Shape) -> tuple[Line, ...]:
         )
 
     return (
-        line("assignment", solver, baselines.scipy_matrices, both(Speedup(1))),
-        line("Permutation.argmax", structure, baselines.scipy_matrices, both(Speedup(1))),
-        line("assignment (bare)", solver, baselines.scipy_indices, {}),
+        line("assignment", solver, baselines.scipy_matrices, "0/1 tensors", both(Speedup(1))),
+        line(
+            "assignment (columns)",
+            solver,
+            baselines.scipy_columns,
+            "tensors of columns",
+            both(Speedup(1)),
+        ),
+        line(
+            "Permutation.argmax", structure, baselines.scipy_matrices, "0/1 tensors", both(Speedup(1))
+        ),
+        line(
+            "assignment (bare)",
+            solver,
+            baselines.scipy_indices,
+            "arrays of indices (the bare loop)",
+            {},
+        ),
     )
 
 
