@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from dataclasses import replace
 from functools import partial
@@ -15,10 +14,10 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 import argrad as ag
-from argrad.recipes import columns, find, reinmax_vae, sbn, vae
-from argrad.recipes.bench.reproduce import reproduce
+from argrad.recipes import columns, reinmax_vae, sbn, vae
 from argrad.recipes.columns import WAYS, Layer
 from argrad.recipes.likelihood import bernoulli_nll
+from smoke_run import smoke
 
 G = torch.Generator
 
@@ -165,12 +164,7 @@ def test_arm_is_left_out_where_it_is_not_defined() -> None:
 
 @pytest.mark.parametrize("name", ["vae", "sbn", "reinmax-vae"])
 def test_smoke(name: str, tmp_path: Path) -> None:
-    recipe = find(name)
-    summary = reproduce(recipe, recipe.smoke, preset="smoke", out=tmp_path, quiet=True)
-    assert summary.passed, [(c.cell.name, c.mean()) for c in summary.cells if not c.in_band]
-    written = json.loads((tmp_path / name / "results.json").read_text())
-    assert len(written["cells"]) == len(recipe.cells(recipe.smoke))
-    assert "<html" in (tmp_path / name / "report.html").read_text()
+    smoke(name, tmp_path)
 
 
 # ---- the likelihood of the pixels ------------------------------------------------------------------

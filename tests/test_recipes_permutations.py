@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,15 +15,9 @@ from argrad.recipes import connectome_model, connectome_ways, jigsaw_model, sort
 from argrad.recipes.bench.run import Run
 from argrad.recipes.data import elegans
 from argrad.recipes.data.places import DataError
+from smoke_run import smoke
 
 G = torch.Generator
-
-
-def smoke(name: str, folder: Path, *options: str) -> tuple[dict, str]:
-    """The results and the page of a smoke run."""
-    assert main(["reproduce", name, "--smoke", "--quiet", *options, "--out", str(folder)]) == 0
-    page = (folder / name / "report.html").read_text("utf-8")
-    return json.loads((folder / name / "results.json").read_text()), page
 
 
 # ---- sorting -------------------------------------------------------------------------------------------

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 import torch
 
@@ -11,13 +9,7 @@ import argrad as ag
 from argrad.cli import main
 from argrad.recipes import calibrate, open_set, reinforce_vs_reparam
 from argrad.testing import assert_mean
-
-
-def smoke(name: str, folder, *options: str) -> tuple[dict, str]:
-    assert main(["reproduce", name, "--smoke", "--quiet", "--out", str(folder), *options]) == 0
-    done = folder / name
-    return json.loads((done / "results.json").read_text()), (done / "report.html").read_text("utf-8")
-
+from smoke_run import smoke
 
 # ---- reinforce-vs-reparam ----------------------------------------------------------------------------
 

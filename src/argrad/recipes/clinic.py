@@ -137,6 +137,6 @@ def unstable(seen: Episodes, mechanism: Mechanism, generator: torch.Generator) -
     instead = mechanism(p, after, q, generator)
     ratio = (q - p).nan_to_num(nan=-math.inf)  # impossible before and after
     at = [ratio.gather(-1, i[:, None])[:, 0] for i in (after, instead)]
-    broken = (instead != after) & (at[0] >= at[1] + 1e-12)
+    broken = (instead != after) & (at[0] >= at[1])
     alive = (before != DEAD) & (before != HOME)
     return int((broken & alive).sum()), int(alive.sum())
