@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch.autograd.gradcheck import GradcheckError
 
 import argrad as ag
 from argrad import testing
+from structure_cases import STRUCTURES, StructureCase
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -116,3 +118,111 @@ def test_pearson_would_alarm_too_often() -> None:
     assert pearson < 1e-6 < 30 * pearson < exact
     testing.assert_frequencies(torch.tensor([984, 16]), torch.tensor([0.995, 0.005]).double())
     assert np.isfinite(exact)
+
+
+# ---- contract checks -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", STRUCTURES, ids=lambda c: c.name)
+def test_our_structures_pass_their_own_check(case: StructureCase) -> None:
+    testing.check_structure(case.structure, case.event)
+
+
+class WrongArgmax(ag.Subset):
+    def _argmax(self, scores: torch.Tensor) -> torch.Tensor:
+        return super()._argmax(-scores)
+
+
+class MissesOne(ag.Subset):
+    def _enumerate(self, event_shape: torch.Size) -> torch.Tensor:
+        return super()._enumerate(event_shape)[1:]
+
+
+class ForgetsItems(ag.Subset):
+    def _log_partition(self, scores: torch.Tensor) -> torch.Tensor:
+        return super()._log_partition(scores) + 1e-6
+
+
+class WrongLaw(ag.Subset):
+    """Gumbel-top-k samples with conditional-Poisson probabilities, as found in published code."""
+
+    def _sample(self, scores, sample_shape, generator):
+        return ag.Perturbed(ag.Subset(self.k), 2 * scores).sample(sample_shape, generator=generator)
+
+
+class GlobalDice(ag.Subset):
+    def _sample(self, scores, sample_shape, generator):
+        return super()._sample(scores, sample_shape, None)
+
+
+class HalfGradient(ag.Bits):
+    def _relaxations(self, tau):
+        def solve(scores: torch.Tensor) -> torch.Tensor:
+            soft = torch.sigmoid(scores / tau)
+            return 0.5 * (soft + soft.detach())
+
+        return {ag.BinaryEntropy: lambda _: (solve, None)}
+
+
+@pytest.mark.parametrize(
+    ("structure", "sentence"),
+    [
+        (WrongArgmax(2), "the score of the arg max"),
+        (MissesOne(2), "5 listed"),
+        (ForgetsItems(2), "log_partition is 1e-06 away"),
+        (WrongLaw(2), "p = "),
+        (GlobalDice(2), "the same seed gave other numbers"),
+        (HalfGradient(), "Jacobian mismatch"),
+    ],
+)
+def test_broken_structures_fail_their_check(structure: ag.Structure, sentence: str) -> None:
+    with pytest.raises((AssertionError, GradcheckError), match=sentence):
+        testing.check_structure(structure, (4,))
+
+
+@pytest.mark.parametrize("estimator", [ag.Reinforce(2), ag.MuProp(), ag.ReinMax(), ag.DisArm()])
+def test_our_estimators_pass_their_own_check(estimator: ag.Estimator) -> None:
+    testing.check_estimator(estimator, replicates=5000)
+
+
+class Shrunk(ag.LeaveOneOut):
+    """Five per cent too short, as by a baseline that contains its own sample."""
+
+    def _estimate(self, f, q, generator):
+        value = super()._estimate(f, q, generator)
+        return 0.05 * value.detach() + 0.95 * value
+
+
+class Boasting(ag.StraightThrough):
+    is_unbiased = True
+
+
+class Wasteful(ag.LeaveOneOut):
+    def _estimate(self, f, q, generator):
+        f(q.mode[None])
+        return super()._estimate(f, q, generator)
+
+
+class Deaf(ag.LeaveOneOut):
+    def _estimate(self, f, q, generator):
+        return super()._estimate(f, q, None)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "sentence"),
+    [
+        (Shrunk(4), "biased gradient"),
+        (Boasting(), r"biased gradient \(OneHot\(\), product cost"),
+        (Wasteful(4), "5 evaluations of f, 4 claimed"),
+        (Deaf(4), "the same seed gave other numbers"),
+    ],
+)
+def test_broken_estimators_fail_their_check(estimator: ag.Estimator, sentence: str) -> None:
+    with pytest.raises(AssertionError, match=sentence):
+        testing.check_estimator(estimator, replicates=40_000)
+
+
+def test_an_estimator_must_work_with_something() -> None:
+    permutations = ag.Perturbed(ag.Permutation(), torch.zeros(3, 3))
+    with pytest.raises(AssertionError, match="none of the laws"):
+        testing.check_estimator(ag.ReinMax(), [permutations])

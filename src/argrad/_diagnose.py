@@ -26,7 +26,7 @@ from argrad.estimators.exact import Exact
 from argrad.estimators.leave_one_out import LeaveOneOut
 from argrad.estimators.local_expectation import LocalExpectation
 from argrad.structured import StructuredDistribution
-from argrad.testing import z_bound
+from argrad.testing.statistics import z_bound
 
 
 @dataclass(frozen=True)
