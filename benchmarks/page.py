@@ -34,22 +34,22 @@ A file holds the last whole run of its topic, whatever it showed.
 # topic -> what a reader of its table should know: above all why a goal is missed, and what was tried
 NOTES = {
     "estimators": """\
-Three bits: the goal of 50x is stated for each of three ways to take a step. *1000 estimates* is what it was set by: the
-time of one estimate when many are made at once, as an audit of bias and variance needs them. There every method
-passes. A *single eager step* cannot: 50x would leave it 15 to 130 us, and the calls to torch alone (draw, cost,
-log-probability, backward) take about 100 us. A *compiled* step passes where storchastic takes more than about 2 ms; an empty
-compiled call takes 16 us, as much as the whole budget of REINFORCE.
+Three bits: the goal of 50x is stated for each of three ways to take a step. *1000 estimates* is what it was set
+by: the time of one estimate when many are made at once, as an audit of bias and variance needs them. There
+every method passes. A *single eager step* cannot: 50x would leave it 15 to 130 us, and the calls to torch alone
+(draw, cost, log-probability, backward) take about 100 us. A *compiled* step passes where storchastic takes more
+than about 2 ms; an empty compiled call takes 16 us, as much as the whole budget of REINFORCE.
 """,
     "recipes": """\
-The training step of the categorical VAE: matrix products run at the machine's peak on both sides and take 1.9 ms of it on one
-thread, 1.1 ms on two. The rest, 3.3 and 2.6 ms in the usual step, is 1.9 ms here: noise and softmax 0.25, KL 0.3, likelihood
-0.3, Adam 0.15 to 0.2, Python and autograd the remaining 0.9. Tried without gain: `torch.compile` (slower), one thread for all
-kernels, kernels on torch's own threads.
+The training step of the categorical VAE: matrix products run at the machine's peak on both sides and take 1.9
+ms of it on one thread, 1.1 ms on two. The rest, 3.3 and 2.6 ms in the usual step, is 1.9 ms here: noise and
+softmax 0.25, KL 0.3, likelihood 0.3, Adam 0.15 to 0.2, Python and autograd the remaining 0.9. Tried without
+gain: `torch.compile` (slower), one thread for all kernels, kernels on torch's own threads.
 """,
     "structures": """\
-Small assignments: one call costs about 3.5 us here. The loops to which the goals refer begin and end with tensors as ours does, and
-return 0/1 matrices or only columns. The *bare* loop takes arrays and returns arrays; for a single tiny matrix it is
-twice as fast as any call through a tensor.
+Small assignments: one call costs about 3.5 us here. The loops to which the goals refer begin and end with
+tensors as ours does, and return 0/1 matrices or only columns. The *bare* loop takes arrays and returns arrays;
+for a single tiny matrix it is twice as fast as any call through a tensor.
 """,
 }
 
