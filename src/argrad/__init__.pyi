@@ -47,6 +47,7 @@ from .estimators.decoupled_st import DecoupledST as DecoupledST
 from .estimators.exact import Exact as Exact
 from .estimators.gapped_st import GappedST as GappedST
 from .estimators.gumbel_rao import GumbelRao as GumbelRao
+from .estimators.hard_concrete import HardConcrete as HardConcrete
 from .estimators.imle import AdaptiveImle as AdaptiveImle
 from .estimators.imle import Blackbox as Blackbox
 from .estimators.imle import Identity as Identity

@@ -47,9 +47,9 @@ class _Annealed(nn.Module):
             return self.schedule(self.steps)
         return self._now if torch.compiler.is_compiling() else self.schedule(int(self.steps))
 
-    def step(self) -> None:
-        """Advance the schedule by one."""
-        self.steps += 1
+    def step(self, by: int = 1) -> None:
+        """Advance the schedule: by one, or by whatever it counts (sentences, tokens)."""
+        self.steps += by
         _renew(self)
 
     def _shown_tau(self) -> str:

@@ -7,8 +7,8 @@ from types import ModuleType
 
 from argrad._errors import ArgradError
 
-_EXTRAS = {"arrow": "scale", "huggingface": "hf"}
-__all__ = ["arrow", "huggingface"]  # pyright: ignore[reportUnsupportedDunderAll]
+_EXTRAS = {"arrow": "scale", "huggingface": "hf", "sentences": "hf"}
+__all__ = ["arrow", "huggingface", "sentences"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -1,0 +1,36 @@
+r"""Sentence embeddings with a learned gate on the tokens (`pip install "argrad[hf]"`).
+
+    encoder = GatedEncoder.build("bert-base-uncased", gate={"keep_bias": 2.0}, mode="logit")
+    loss, encoded = encoder.expected_loss(encoder.tokenize(texts), simcse, views=2)
+    (loss + Budget(0.6)(encoded.kept)).backward()
+    print(encoder.explain(texts).ansi())
+
+A small proxy decides, by any estimator of argrad, which tokens the encoder may attend to.
+"""
+
+from argrad.integrations.sentences.attention import GatedAttention, apply_token_gate
+from argrad.integrations.sentences.budget import Budget
+from argrad.integrations.sentences.encoder import Counted, Encoded, GatedEncoder
+from argrad.integrations.sentences.explain import Explanation, Explanations, explain
+from argrad.integrations.sentences.gate import DOCUMENT_SCHEDULE, TokenGate, hard_keep
+from argrad.integrations.sentences.pooling import POOLINGS, Pooling
+from argrad.integrations.sentences.rules import RandomDrop, StopWords
+
+__all__ = [
+    "DOCUMENT_SCHEDULE",
+    "POOLINGS",
+    "Budget",
+    "Counted",
+    "Encoded",
+    "Explanation",
+    "Explanations",
+    "GatedAttention",
+    "GatedEncoder",
+    "Pooling",
+    "RandomDrop",
+    "StopWords",
+    "TokenGate",
+    "apply_token_gate",
+    "explain",
+    "hard_keep",
+]
