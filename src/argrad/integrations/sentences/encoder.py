@@ -21,7 +21,7 @@ from argrad.integrations.sentences.explain import Explanations, explain
 from argrad.integrations.sentences.gate import Scores, TokenGate, check_choice
 from argrad.integrations.sentences.pooling import Pooling
 
-HEADS = (None, "mlp")
+HEADS = ("mlp",)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,8 @@ class Counted(NamedTuple):
 class GatedEncoder(nn.Module):
     r"""A sentence encoder whose tokens pass a learned gate.
 
-    $$ z \sim \mathrm{gate}(\mathrm{proxy}(x)), \qquad e(x) = \mathrm{head}(\mathrm{pool}(\mathrm{backbone}(x; z), z)) $$
+    $$ z \sim \mathrm{gate}(\mathrm{proxy}(x)), \qquad
+       e(x) = \mathrm{head}(\mathrm{pool}(\mathrm{backbone}(x; z), z)) $$
     In training the gate is drawn by its estimator; in evaluation it is 0 or 1 (`hard_keep`).
 
     Args:
@@ -98,7 +99,8 @@ class GatedEncoder(nn.Module):
         max_length: int | None = None,
     ) -> None:
         super().__init__()
-        check_choice("GatedEncoder", "head", head, HEADS)
+        if head is not None:
+            check_choice("GatedEncoder", "head", head, HEADS)
         _models.check_vocabulary("backbone", backbone, tokenizer)
         if gate is not None:
             _models.check_gate(gate, tokenizer, pooling)
@@ -335,7 +337,8 @@ class GatedEncoder(nn.Module):
             )
             counts = torch.stack([(gate > 0).sum(-1), mask.sum(-1)], -1).tolist()
             for i, row, (kept, tokens) in zip(where, parts, counts, strict=True):
-                rows[i] = _Row(*row, kept, tokens)
+                found, positions, gates = row
+                rows[i] = _Row(found, positions, gates, kept, tokens)
         return [rows[i] for i in range(len(sentences))]
 
     def _vectors_of(self, rows: list[_Row]) -> Tensor:

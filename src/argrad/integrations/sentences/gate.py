@@ -216,7 +216,7 @@ class TokenGate(_Annealed):
         if self.is_path:
             drawn = self._tuned().rsample(self.law(scores), generator=generator)
         else:
-            drawn = self.law(scores).sample(generator=generator)
+            drawn = self.law(scores).sample((), generator=generator)  # type: ignore[call-arg]
         return self.complete(drawn, scores)
 
     def hard(self, scores: Scores) -> Tensor:

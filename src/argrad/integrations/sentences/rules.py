@@ -15,14 +15,14 @@ from argrad._checks import fail
 
 _CERTAIN = 20.0  # log-odds: 1 - 2e-9
 
-STOP_WORDS = frozenset(
-    """a an the this that these those here there it its he him his she her hers they them their we us our you your i me
+_WORDS = """
+    a an the this that these those here there it its he him his she her hers they them their we us our you your i me
     my is are was were be been being am has have had having do does did doing will would shall should can could may
     might must of in on at by for with about against between into through during before after above below to from up
     down out off over under again then once and but or nor so than too very as if while because until when where which
     who whom whose what how all any both each few more most other some such only own same just also s t d ll m re ve
-    said""".split()
-)
+    said"""
+STOP_WORDS = frozenset(_WORDS.split())
 """Words that carry grammar more than meaning; no, not and never are none of them."""
 
 
