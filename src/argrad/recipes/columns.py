@@ -16,6 +16,7 @@ from torch import Tensor, nn
 import argrad as ag
 from argrad._errors import InputError
 from argrad.estimators.base import Cost, Estimator
+from argrad.recipes.bench import Claim, Summary
 
 
 @dataclass(frozen=True)
@@ -145,3 +146,14 @@ def columns(chosen: tuple[str, ...], layer: Layer) -> Iterator[str]:
     wanted = {known[name.lower()] for name in chosen} or set(WAYS)
     left_out = CHOICES_ONLY if layer.classes == 2 else BITS_ONLY
     return (name for name in WAYS if name in wanted and name not in left_out)
+
+
+def claims(summary: Summary) -> list[Claim]:
+    """The ordering that the papers report for the categorical row, of the columns that were trained."""
+    trained = {c.cell.column: c.mean() for c in summary.cells if c.cell.row == "categorical"}
+    best = trained.get("Gumbel-softmax")
+    return [
+        Claim(f"categorical: Gumbel-softmax below {name}", best < value, f"{best:.1f} and {value:.1f}")
+        for name, value in trained.items()
+        if best is not None and name in ("SF", "DARN", "ST")
+    ]

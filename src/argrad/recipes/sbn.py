@@ -18,8 +18,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from argrad.recipes.bench import Cell, Claim, Recipe, Run, Summary, option
-from argrad.recipes.columns import PUBLISHED, WAYS, Layer, Way, columns
+from argrad.recipes.bench import Cell, Recipe, Run, option
+from argrad.recipes.columns import PUBLISHED, WAYS, Layer, Way, claims, columns
 from argrad.recipes.data import Images, load
 from argrad.recipes.likelihood import bernoulli_nll
 from argrad.recipes.training import Decay, Shuffled
@@ -157,18 +157,6 @@ def bound(model: Sbn, pixels: Tensor, samples: int, generator: torch.Generator) 
     first = layer.law(model.scores(x)).sample(torch.Size([samples]), generator=generator)
     second = layer.law(model.inner_scores(layer.flat(first))).sample(generator=generator)
     return (-model.cost(layer.flat(second), y)).logsumexp(0) - math.log(samples)
-
-
-def claims(summary: Summary) -> list[Claim]:
-    """The ordering that the paper reports for the categorical row."""
-    done = {c.cell.column for c in summary.cells if c.cell.row == "categorical"}
-    best = summary["categorical", "Gumbel-softmax"].mean()
-    return [
-        Claim(f"categorical: Gumbel-softmax below {worse}", best < other, f"{best:.1f} and {other:.1f}")
-        for worse in ("SF", "DARN", "ST")
-        if {worse, "Gumbel-softmax"} <= done
-        for other in [summary["categorical", worse].mean()]
-    ]
 
 
 RECIPE = Recipe(

@@ -9,7 +9,6 @@ column says; always hard in evaluation, with the discrete KL and the bound of m 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -17,8 +16,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from argrad.recipes.bench import Cell, Claim, Recipe, Run, Summary, option
-from argrad.recipes.columns import PUBLISHED, WAYS, Layer, Way, columns
+from argrad.recipes.bench import Cell, Recipe, Run, option
+from argrad.recipes.columns import PUBLISHED, WAYS, Layer, Way, claims, columns
 from argrad.recipes.data import Images, load
 from argrad.recipes.likelihood import bernoulli_nll
 from argrad.recipes.training import Decay, Shuffled
@@ -156,23 +155,6 @@ def bound(model: Vae, x: Tensor, samples: int, generator: torch.Generator) -> tu
     log_prior = -layer.variables * math.log(layer.classes)
     weights = log_prior - model.cost(layer.flat(z), x) - law.log_prob(z)  # (m, batch)
     return weights.mean(0), weights.logsumexp(0) - math.log(samples)
-
-
-def claims(summary: Summary) -> list[Claim]:
-    """The ordering that the papers report for the categorical row."""
-
-    def below(better: str, worse: str) -> Claim:
-        a, b = summary["categorical", better].mean(), summary["categorical", worse].mean()
-        return Claim(f"categorical: {better} below {worse}", a < b, f"{a:.1f} and {b:.1f}")
-
-    done = {c.cell.column for c in summary.cells if c.cell.row == "categorical"}
-    pairs = [("Gumbel-softmax", worse) for worse in ("SF", "DARN", "ST")]
-    return [below(a, b) for a, b in pairs if {a, b} <= done]
-
-
-def figures(summary: Summary) -> Sequence[str]:
-    """None beyond the curves."""
-    return ()
 
 
 RECIPE = Recipe(
