@@ -32,6 +32,7 @@ RECIPES = {
     "reinmax-vae": "argrad.recipes.reinmax_vae",
     "sbn": "argrad.recipes.sbn",
     "seqgan": "argrad.recipes.seqgan",
+    "simcse": "argrad.recipes.simcse",
     "sorting": "argrad.recipes.sorting",
     "swor": "argrad.recipes.swor",
     "ssvae": "argrad.recipes.ssvae",

@@ -24,7 +24,7 @@ _JOINED = {" @-@ ": "-", " @,@ ": ",", " @.@ ": ".", "<unk>": "something"}  # as
 def wiki_sentences(
     folder: str | os.PathLike[str], *, shortest: int = 6, longest: int = 40
 ) -> list[Example]:
-    """Sentences of `shortest` to `longest` words from those of wikitext's train.txt, valid.txt, test.txt that are there."""
+    """Sentences of `shortest` to `longest` words from what is there of wikitext (train.txt, valid.txt, test.txt)."""
     root = Path(folder)
     paths = [p for name in ("train", "valid", "test") if (p := root / f"{name}.txt").exists()]
     if not paths:

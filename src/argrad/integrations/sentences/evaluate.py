@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from argrad._errors import InputError
+from argrad.integrations.sentences.encoder import Counted
 from argrad.integrations.sentences.sts import Pairs, join, sentences
 
 SelectOn = Literal["stsb-dev", "stsb-train+dev"]
@@ -38,15 +39,7 @@ _AVERAGES = {
 COLUMNS = (*_AVERAGES, *list(_MEMBERS)[:9])  # the twelve of the published table, in its order
 
 
-class Encoded(NamedTuple):
-    """What a gated encoder may return instead of embeddings alone: they, tokens kept, tokens in all."""
-
-    embeddings: Tensor
-    kept: int
-    tokens: int
-
-
-Encode = Callable[[list[str]], Any]  # sentences -> (n, d), a tensor, an array or `Encoded`
+Encode = Callable[[list[str]], Any]  # sentences -> (n, d), a tensor, an array or `Counted`
 
 
 @dataclass(frozen=True)
@@ -94,7 +87,7 @@ def evaluate(
 ) -> Scores:
     r"""Score an encoder on the sets that are given; each sentence is encoded once.
 
-    The columns are those of the published table: `avg_sts` (seven tasks, STS-B whole), `avg_test` (STS-B's test part),
+    The columns are those of the published table: `avg_sts` (seven tasks, STS-B whole), `avg_test` (its test part),
     `avg_train_and_dev`, `sickrelatedness` (all parts), `sts12` to `sts16`, `stsbenchmark`, `stsbenchmark_test`,
     `stsbenchmark_train_and_dev`; and `stsbenchmark_dev` and `sickrelatedness_test`.
 
@@ -102,7 +95,8 @@ def evaluate(
     test: hence `select_on="stsb-dev"`, and `Scores.dedup`.
 
     Args:
-        encode: a list of sentences to `(n, d)` embeddings: a tensor, an array, or `Encoded`.
+        encode: a list of sentences to `(n, d)` embeddings: a tensor, an array, or `Counted`, as
+            `GatedEncoder.encode_counted` gives.
         sets: what `load_sts` returns, or a part of it.
         select_on: what `Scores.selected` is.
         batch_size: sentences in a call of `encode`, of similar lengths.
@@ -159,9 +153,9 @@ def _embed(encode: Encode, texts: list[str], batch_size: int) -> tuple[Tensor, f
     for start in range(0, len(texts), batch_size):
         batch = texts[start : start + batch_size]
         said = encode(batch)
-        if isinstance(said, Encoded):
-            kept, tokens = kept + said.kept, tokens + said.tokens
-            said = said.embeddings
+        if isinstance(said, Counted):
+            kept, tokens = kept + int(said.kept.sum()), tokens + int(said.tokens.sum())
+            said = said.embedding
         found.append(_checked(said, len(batch)))
     return normalize(torch.cat(found), dim=-1), kept / tokens if tokens else 1.0
 
