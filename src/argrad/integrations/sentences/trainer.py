@@ -74,6 +74,7 @@ class SimCSETrainer(Trainer):
             args=args,
             data_collator=objective.collate,
             train_dataset=_Rows(examples),
+            eval_dataset=self.sets or None,  # the Trainer asks whether there are any
             processing_class=objective.encoder.tokenizer,
             **options,
         )
