@@ -8,6 +8,9 @@ r"""Sentence embeddings with a learned gate on the tokens (`pip install "argrad[
 A small proxy decides, by any estimator of argrad, which tokens the encoder may attend to.
 """
 
+from typing import TYPE_CHECKING, Any
+
+from argrad._errors import ArgradError
 from argrad.integrations.sentences.attention import GatedAttention, apply_token_gate
 from argrad.integrations.sentences.budget import Budget
 from argrad.integrations.sentences.encoder import Counted, Encoded, GatedEncoder
@@ -15,6 +18,9 @@ from argrad.integrations.sentences.explain import Explanation, Explanations, exp
 from argrad.integrations.sentences.gate import DOCUMENT_SCHEDULE, TokenGate, hard_keep
 from argrad.integrations.sentences.pooling import POOLINGS, Pooling
 from argrad.integrations.sentences.rules import RandomDrop, StopWords
+
+if TYPE_CHECKING:
+    from argrad.integrations.sentences.st_module import GatedTransformer
 
 __all__ = [
     "DOCUMENT_SCHEDULE",
@@ -26,6 +32,7 @@ __all__ = [
     "Explanations",
     "GatedAttention",
     "GatedEncoder",
+    "GatedTransformer",
     "Pooling",
     "RandomDrop",
     "StopWords",
@@ -34,3 +41,16 @@ __all__ = [
     "explain",
     "hard_keep",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`GatedTransformer`, which needs one more package than the rest."""
+    if name != "GatedTransformer":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from argrad.integrations.sentences.st_module import GatedTransformer
+    except ModuleNotFoundError as error:
+        raise ArgradError(
+            f"`GatedTransformer` needs {error.name}: `pip install sentence-transformers`."
+        ) from error
+    return GatedTransformer

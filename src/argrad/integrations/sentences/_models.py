@@ -20,7 +20,6 @@ from transformers import (
 
 from argrad._checks import check_count, fail
 from argrad._errors import InputError
-from argrad.integrations.sentences._removal import takes_positions as takes_positions
 from argrad.integrations.sentences.gate import TokenGate
 
 Source = str | Path | PreTrainedModel
@@ -41,10 +40,18 @@ def load(
     _check_folder(name, source)
     try:
         own = AutoTokenizer.from_pretrained(source) if tokenizer is None else tokenizer
-        model = AutoModel.from_pretrained(source)
+        model = _load_model(source)
     except (OSError, ValueError) as error:
         raise _not_found(name, source, str(error).splitlines()[0]) from error
     return first_layers(without_pooler(model), layers), own
+
+
+def _load_model(source: str | Path) -> PreTrainedModel:
+    """Without a pooler, if the model can do without."""
+    try:
+        return AutoModel.from_pretrained(source, add_pooling_layer=False)
+    except TypeError:  # DistilBERT and others have none
+        return AutoModel.from_pretrained(source)
 
 
 def load_proxy(

@@ -3,7 +3,7 @@ r"""Deleting tokens before a backbone sees them, at the positions they had."""
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,9 +11,6 @@ from transformers import PreTrainedModel
 
 from argrad._errors import UnsupportedError
 from argrad.integrations.sentences.attention import evaluating, probe
-
-if TYPE_CHECKING:
-    from argrad.integrations.sentences.encoder import GatedEncoder
 
 
 def takes_positions(model: PreTrainedModel) -> bool:
@@ -45,18 +42,12 @@ def pad_rows(rows: list[Tensor], value: int) -> tuple[Tensor, Tensor]:
     return padded, mask.long()
 
 
-def check_removal(encoder: GatedEncoder, remove: bool | None) -> bool:
-    """Whether to delete tokens: if asked to, or if the gate means that and the backbone can do it."""
-    if encoder.gate is None or remove is False or (remove is None and encoder.mode == "value"):
-        return False
-    reason = removal_refusal(encoder.backbone, encoder.max_length)
-    if remove and reason is not None:
-        name = type(encoder.backbone).__name__
-        raise UnsupportedError(
-            f"`encode(remove=True)` cannot delete tokens from {name}: {reason}. Leave `remove` out: the gate "
-            "then closes them inside the attention, with the same result and at the full cost."
-        )
-    return reason is None
+def cannot_remove(model: PreTrainedModel, reason: str) -> UnsupportedError:
+    """The sentence for `remove=True` where it would change the result."""
+    return UnsupportedError(
+        f"`encode(remove=True)` cannot delete tokens from {type(model).__name__}: {reason}. Leave `remove` out: "
+        "the gate then closes them inside the attention, at the full cost."
+    )
 
 
 @torch.no_grad()

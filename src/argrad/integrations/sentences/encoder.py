@@ -14,8 +14,15 @@ from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
 from argrad._types import Generator
 from argrad.integrations.sentences import _files, _models
-from argrad.integrations.sentences._removal import check_removal, gather_kept, pad_rows, position_ids
-from argrad.integrations.sentences._texts import as_list, tokenize
+from argrad.integrations.sentences._removal import (
+    cannot_remove,
+    gather_kept,
+    pad_rows,
+    position_ids,
+    removal_refusal,
+    takes_positions,
+)
+from argrad.integrations.sentences._texts import as_list, pad, token_ids
 from argrad.integrations.sentences.attention import Backend, Mode, apply_token_gate, evaluating
 from argrad.integrations.sentences.explain import Explanations, explain
 from argrad.integrations.sentences.gate import Scores, TokenGate, check_choice
@@ -111,6 +118,9 @@ class GatedEncoder(nn.Module):
         self.head_at_test = head_at_test
         self.max_length = _models.check_length(max_length, backbone, tokenizer)
         self.mode: Mode = mode
+        self._removal: str | None = (
+            None  # why tokens cannot be deleted; "" if they can, None if not tried
+        )
         self._gated = None if gate is None else apply_token_gate(backbone, mode, backend)
 
     # ==== making one ==============================================================================
@@ -276,9 +286,11 @@ class GatedEncoder(nn.Module):
             max_length: at most so many tokens; None is `self.max_length`.
             truncate: cut longer sentences instead of refusing them.
         """
-        device = next(self.backbone.parameters()).device
         limit = self.max_length if max_length is None else min(max_length, self.max_length)
-        return tokenize(self.tokenizer, as_list(texts), limit, truncate).to(device)
+        return self._pad(token_ids(self.tokenizer, as_list(texts), limit, truncate))
+
+    def _pad(self, ids: list[list[int]]) -> BatchEncoding:
+        return pad(self.tokenizer, ids).to(next(self.backbone.parameters()).device)
 
     def encode(self, texts: str | Sequence[str], **options: Any) -> Tensor:
         """Embeddings of sentences, `(n, d)` (or `(d,)` for one string), on the CPU; see `encode_counted`."""
@@ -307,15 +319,15 @@ class GatedEncoder(nn.Module):
             truncate: cut sentences that are longer than `max_length` instead of refusing them.
         """
         sentences = as_list(texts)
-        removes = check_removal(self, remove)
+        removes = self._removes(remove)
         if not sentences:
             size = self.backbone.config.hidden_size
             return Counted(torch.zeros(0, size), *torch.zeros(2, 0, dtype=torch.int64))
         with evaluating(self):
-            rows = self._rows(sentences, batch_size, truncate, removes)
+            rows = self._read(sentences, batch_size, truncate, removes)
             order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
             parts = [
-                self._vectors_of([rows[i] for i in order[at : at + batch_size]])
+                self._see([rows[i] for i in order[at : at + batch_size]])
                 for at in range(0, len(order), batch_size)
             ]
         embedding = torch.empty(len(rows), parts[0].shape[-1])
@@ -323,30 +335,48 @@ class GatedEncoder(nn.Module):
         kept, tokens = torch.tensor([[row.kept, row.tokens] for row in rows]).T
         return Counted(unit(embedding, dim=-1) if normalize else embedding, kept, tokens)
 
-    def _rows(self, sentences: list[str], size: int, truncate: bool, removes: bool) -> list[_Row]:
-        """Tokens of each sentence with their gate, without those that are removed."""
-        order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
-        rows: dict[int, _Row] = {}
-        for at in range(0, len(order), size):
-            where = order[at : at + size]
-            batch = self.tokenize([sentences[i] for i in where], truncate=truncate)
-            ids, mask = batch["input_ids"], batch["attention_mask"]
-            gate = mask.float() if self.gate is None else self.gate(ids, mask)[0].float()
-            parts = gather_kept(
-                gate if removes else mask, ids, position_ids(self.backbone, ids, mask), gate
-            )
-            counts = torch.stack([(gate > 0).sum(-1), mask.sum(-1)], -1).tolist()
-            for i, row, (kept, tokens) in zip(where, parts, counts, strict=True):
-                found, positions, gates = row
-                rows[i] = _Row(found, positions, gates, kept, tokens)
-        return [rows[i] for i in range(len(sentences))]
+    @torch.no_grad()
+    def infer(self, input_ids: Tensor, attention_mask: Tensor, *, remove: bool | None = None) -> Tensor:
+        """Embeddings of a batch of token ids with the gate of inference; `remove` as in `encode_counted`."""
+        with evaluating(self):
+            return self._see(self._gate_rows(input_ids, attention_mask, self._removes(remove)))
 
-    def _vectors_of(self, rows: list[_Row]) -> Tensor:
-        pad = self.tokenizer.pad_token_id
-        ids, mask = pad_rows([row.ids for row in rows], int(pad) if isinstance(pad, int) else 0)
+    def _removes(self, remove: bool | None) -> bool:
+        """Whether to delete tokens: if asked to, or if the gate means that and the backbone can do it."""
+        if self.gate is None or remove is False or (remove is None and self.mode == "value"):
+            return False
+        if self._removal is None:
+            self._removal = removal_refusal(self.backbone, self.max_length) or ""
+        if remove and self._removal:
+            raise cannot_remove(self.backbone, self._removal)
+        return not self._removal
+
+    def _read(self, sentences: list[str], size: int, truncate: bool, removes: bool) -> list[_Row]:
+        """The tokens of each sentence that the backbone will see."""
+        ids = token_ids(self.tokenizer, sentences, self.max_length, truncate)
+        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+        rows: list[_Row] = []
+        for at in range(0, len(order), size):
+            batch = self._pad([ids[i] for i in order[at : at + size]])
+            rows += self._gate_rows(batch["input_ids"], batch["attention_mask"], removes)
+        return [row for _, row in sorted(zip(order, rows, strict=True), key=lambda pair: pair[0])]
+
+    def _gate_rows(self, ids: Tensor, mask: Tensor, removes: bool) -> list[_Row]:
+        gate = mask.float() if self.gate is None else self.gate(ids, mask)[0].float()
+        places = position_ids(self.backbone, ids, mask)
+        counts = torch.stack([(gate > 0).sum(-1), mask.sum(-1)], -1).tolist()
+        parts = gather_kept(gate if removes else mask, ids, places, gate)
+        return [
+            _Row(row[0], row[1], row[2], kept, tokens)
+            for row, (kept, tokens) in zip(parts, counts, strict=True)
+        ]
+
+    def _see(self, rows: list[_Row]) -> Tensor:
+        """Embeddings of rows of tokens that stand where they stood."""
+        ids, mask = pad_rows([row.ids for row in rows], self.tokenizer.pad_token_id)  # type: ignore[arg-type]
         positions, _ = pad_rows([row.positions for row in rows], 0)
         gate = None if self.gate is None else pad_rows([row.gate for row in rows], 0)[0]
-        moved = {"position_ids": positions} if _models.takes_positions(self.backbone) else {}
+        moved = {"position_ids": positions} if takes_positions(self.backbone) else {}
         return self._vectors(ids, mask, gate, **moved)
 
     def explain(self, texts: str | Sequence[str], *, truncate: bool = False) -> Explanations:
