@@ -55,6 +55,7 @@ ESTIMATORS = [
     EstimatorCase("Arm", lambda q: ag.Arm()),
     EstimatorCase("DisArm", lambda q: ag.DisArm()),
     EstimatorCase("Relaxed", lambda q: ag.Relaxed(0.8)),
+    EstimatorCase("HardConcrete", lambda q: ag.HardConcrete()),
     EstimatorCase("PerturbedOptimizer", lambda q: ag.PerturbedOptimizer(10), 20_000),
     EstimatorCase("Imle", lambda q: ag.Imle()),
     EstimatorCase("AdaptiveImle", lambda q: ag.AdaptiveImle()),
