@@ -33,6 +33,7 @@ RECIPES = {
     "sbn": "argrad.recipes.sbn",
     "seqgan": "argrad.recipes.seqgan",
     "simcse": "argrad.recipes.simcse",
+    "simcse-gates": "argrad.recipes.simcse_gates",
     "sorting": "argrad.recipes.sorting",
     "swor": "argrad.recipes.swor",
     "ssvae": "argrad.recipes.ssvae",

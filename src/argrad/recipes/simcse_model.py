@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import logging
 
 import argrad as ag
 from argrad._errors import InputError
@@ -19,6 +20,9 @@ from argrad.integrations.sentences.rules import RandomDrop, StopWords
 from argrad.integrations.sentences.sts import Pairs
 from argrad.recipes.data import places, wheels
 from argrad.recipes.data.text import find
+
+logging.set_verbosity_error()  # which weights of a checkpoint are not used is no news here
+logging.disable_progress_bar()
 
 PLAIN, GATE, BUDGET = "plain", "gate as published", "gate + budget"
 RANDOM, STOP, LEARNED = "random drop", "stop-word rule", "learned pooling"

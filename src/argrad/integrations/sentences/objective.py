@@ -91,20 +91,31 @@ class SimCSE(nn.Module):
         """Add the gradient of a batch, exactly that of the whole, holding `chunk` sentences; returns the loss."""
         tensors, sides = _parted(inputs)
         rows = len(tensors["input_ids"]) // sides
-        views, size = max(1, 2 // sides), max(1, self.chunk // max(sides, 2)) if self.chunk else rows
-        if size >= rows:
-            loss = self(inputs, generator=generator)
-            (loss * scale).backward()
-            return loss.detach()
-        # the rows of a chunk, in every side
-        places = [
-            torch.cat([p + side * rows for side in range(sides)])
-            for p in torch.arange(rows).split(size)
-        ]
+        size = max(1, self.chunk // max(sides, 2)) if self.chunk else rows
+        if size < rows:
+            # the rows of a chunk, in every side
+            places = [
+                torch.cat([p + side * rows for side in range(sides)])
+                for p in torch.arange(rows).split(size)
+            ]
+            return self._backward(tensors, places, sides, generator, scale)
+        total = self(inputs, generator=generator)
+        (total * scale).backward()
+        return total.detach()
+
+    def _backward(
+        self,
+        tensors: dict[str, Tensor],
+        places: Sequence[Tensor],
+        sides: int,
+        generator: torch.Generator | None,
+        scale: float,
+    ) -> Tensor:
+        """By gradient cache; the price of kept tokens needs their number over all chunks as well."""
 
         def encode(place: Tensor) -> tuple[Tensor, ...]:
             part = {name: x[place.to(x.device)] for name, x in tensors.items()}
-            found = self.encoder(**part, views=views, generator=generator)
+            found = self.encoder(**part, views=max(1, 2 // sides), generator=generator)
             if found.keep_prob is None:
                 return (found.embedding,)
             return found.embedding, found.keep_prob.sum(), found.mask.sum().float()

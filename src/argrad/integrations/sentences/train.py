@@ -9,6 +9,7 @@ The same command goes on where a killed one was; `--overwrite_output_dir` begins
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -73,10 +74,10 @@ def run(model: ModelOptions, data: DataOptions, args: TrainOptions) -> dict[str,
     )
     if args.do_train:
         trainer.train(resume_from_checkpoint=checkpoint(args))
-        trainer.objective.encoder.save_pretrained(args.output_dir)
+        trainer.objective.encoder.save_pretrained(str(args.output_dir))
     scores = trainer.evaluate(sets) if sets and (args.do_eval or args.do_predict) else {}
     if scores:
-        path = Path(args.output_dir) / "scores.json"  # pyright: ignore[reportArgumentType]
+        path = Path(str(args.output_dir)) / "scores.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(scores, indent=1), encoding="utf-8")
     return scores
@@ -164,12 +165,12 @@ def examples(data: DataOptions) -> list[Example]:
 
 def _from_hub(data: DataOptions) -> list[Example]:
     try:
-        from datasets import load_dataset
+        datasets: Any = importlib.import_module("datasets")
     except ImportError:
         raise InputError(
             "--dataset_name needs the package datasets: pip install datasets. Or give --train_file."
         ) from None
-    rows = load_dataset(data.dataset_name, data.dataset_config_name, split="train")
+    rows = datasets.load_dataset(data.dataset_name, data.dataset_config_name, split="train")
     return [tuple(str(value) for value in row.values()) for row in rows]
 
 

@@ -65,7 +65,8 @@ class SimCSETrainer(Trainer):
         **options: Any,
     ) -> None:
         args.remove_unused_columns = False  # rows are sentences, not columns
-        self.objective, self.sets, self.select_on = objective, dict(sets or {}), select_on
+        self.objective, self.sets = objective, dict(sets or {})
+        self.select_on: SelectOn = select_on
         self.rates, self.evaluate_all = dict(rates or {}), evaluate_all
         self._sums: dict[str, Tensor] = {}
         self._count = 0
