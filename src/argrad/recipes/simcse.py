@@ -37,12 +37,12 @@ class Config:
     sup_file: str = option("", "triples to train on; SNLI if empty")
     sts: str = option("", "generated, or the STS sets of the data folder if empty")
     longest: int = option(24, "words of a wikitext sentence, at most", at_least=1)
-    steps: int = option(40, "training steps a cell, at most", at_least=1)
+    steps: int = option(25, "training steps a cell, at most", at_least=1)
     epochs: float = option(1.0, "times that every example is seen, at most", above=0)
     batch: int | None = option(32, "examples a step; none for the published size", at_least=2)
     chunk: int = option(0, "examples that are held at a time (gradient cache); 0 for all", at_least=0)
     rate: float | None = option(None, "learning rate; none for the published one", above=0)
-    gate_rate: float = option(3.0, "times the learning rate for the gate", above=0)
+    gate_rate: float = option(6.0, "times the learning rate for the gate", above=0)
     decay: float = option(0.01, "weight decay", at_least=0)
     warmup: float = option(
         0.06, "share of the steps before the full rate; then it falls to 0", at_least=0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,17 +29,32 @@ _RATE = {"unsup-bert": 3e-5, "unsup-roberta": 1e-5, "sup-bert": 5e-5, "sup-rober
 
 def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     """Train one encoder, then score it on all tasks."""
-    model = made(config, cell).to(parts.device())
-    if cell.settings["regime"] != page.UNTRAINED:
+    if cell.settings["regime"] == page.UNTRAINED:
+        scores, model = _untrained(config, cell.column, cell.settings["model"])
+    else:
         run.save_seconds = 60.0  # a checkpoint is some hundred megabytes
+        model = made(config, cell).to(parts.device())
         fit(config, cell, model, run)
+        scores = scored(config, model)
+    page.keep(run.folder, model)
+    (run.folder / "train.pt").unlink(missing_ok=True)  # large, and no longer needed
+    return scores
+
+
+@cache
+def _untrained(config: Config, column: str, model: str) -> tuple[dict[str, float], GatedEncoder]:
+    """The same for every seed."""
+    cell = Cell(page.UNTRAINED, column, settings={"model": model, "proxy": None})
+    encoder = made(config, cell).to(parts.device())
+    return scored(config, encoder), encoder
+
+
+def scored(config: Config, model: GatedEncoder) -> dict[str, float]:
+    """The columns of the table."""
     sets = parts.sets(config.sts)
     if config.tasks == "stsb":
         sets = {name: sets[name] for name in ("STSB-dev", "STSB-test")}
-    scores = evaluate(_encode(model), sets, batch_size=2048)
-    page.keep(run.folder, model)
-    (run.folder / "train.pt").unlink(missing_ok=True)  # large, and no longer needed
-    return scores.table()
+    return evaluate(_encode(model), sets, batch_size=2048).table()
 
 
 def made(config: Config, cell: Cell) -> GatedEncoder:
