@@ -36,9 +36,11 @@ class ModelOptions:
     tokenizer_name: str | None = _flag(
         None, _IGNORED + "backbone and proxy share the backbone's tokenizer."
     )
-    cache_dir: str | None = _flag(None, "Where downloaded models are kept.")
+    cache_dir: str | None = _flag(
+        None, _IGNORED + "the environment variable HF_HOME says where models are kept."
+    )
     use_fast_tokenizer: bool = _flag(True, _IGNORED + "tokenizers are fast.")
-    model_revision: str = _flag("main", "Branch, tag or commit of the backbone on the hub.")
+    model_revision: str = _flag("main", _IGNORED + "download that revision, and give its folder.")
     gate: str = _flag(
         "relaxed",
         "How the gate is drawn: none, relaxed (soft Gumbel-softmax, as published), gumbel-st, straight-through, "

@@ -56,6 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(model: ModelOptions, data: DataOptions, args: TrainOptions) -> dict[str, float]:
     """Train if asked to, evaluate if asked to; returns the scores, which are in `scores.json` too."""
     set_seed(args.seed)
+    args.hub_private_repo = model.private or args.hub_private_repo
     found = examples(data)
     sets = evaluation_sets(data)
     if args.eval_ratio:

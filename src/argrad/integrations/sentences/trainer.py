@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
+from argrad._errors import InputError
 from argrad.integrations.sentences.data import Example
 from argrad.integrations.sentences.evaluate import SelectOn, evaluate
 from argrad.integrations.sentences.objective import SimCSE
@@ -40,6 +41,7 @@ class SimCSETrainer(Trainer):
 
     Everything that changes from step to step is in its checkpoints: the count behind the temperature and the budget's
     multiplier are buffers, dropout and gate draw from torch's own generator. A killed run goes on to the same numbers.
+    With several processes (torchrun) each tells a sentence from the others of its own batch.
 
     Args:
         objective: encoder and loss.
@@ -64,6 +66,7 @@ class SimCSETrainer(Trainer):
         evaluate_all: bool = False,
         **options: Any,
     ) -> None:
+        _check_processes(objective, args)
         args.remove_unused_columns = False  # rows are sentences, not columns
         self.objective, self.sets = objective, dict(sets or {})
         self.select_on: SelectOn = select_on
@@ -142,6 +145,19 @@ class SimCSETrainer(Trainer):
     def _add(self, metrics: Mapping[str, Tensor]) -> None:
         self._sums = {name: self._sums.get(name, 0.0) + value for name, value in metrics.items()}
         self._count += 1
+
+
+def _check_processes(objective: SimCSE, args: TrainingArguments) -> None:
+    if args.n_gpu > 1:
+        raise InputError(
+            f"SimCSETrainer trains on one GPU a process; this one has {args.n_gpu}. Set CUDA_VISIBLE_DEVICES to one of "
+            "them, or start with torchrun."
+        )
+    if objective.chunk and args.world_size > 1:
+        raise InputError(
+            f"`SimCSE(chunk={objective.chunk})` takes gradients in one process; there are {args.world_size}. Run one, "
+            "which holds any batch, or give chunk=0."
+        )
 
 
 class _Rows(torch.utils.data.Dataset):
