@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 
@@ -49,13 +50,23 @@ def one_thread_and_own_seed() -> Iterator[None]:
     yield
     torch.set_num_threads(threads)
     torch.set_rng_state(state)
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")
 
 
+# what matplotlib asks of a tensor when it draws one: between torch and numpy
+@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("page", with_code(PAGES), ids=name_of)
 def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Inductor itself is tested elsewhere, and starting its C++ compiler takes longer than all pages together.
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend="aot_eager"))
     text = page.read_text(encoding="utf-8")
+    if "import matplotlib" in text:
+        import matplotlib.pyplot as plt
+
+        plt.switch_backend("Agg")
+        monkeypatch.setattr(plt, "show", lambda: None)
     module = ModuleType("page")
     monkeypatch.setitem(
         sys.modules, "page", module
@@ -199,6 +210,24 @@ def test_results_are_those_of_the_files() -> None:
     assert results.PAGE.read_text(encoding="utf-8") == results.page(), "run `docs/results.py`"
 
 
+def test_the_gallery_is_that_of_its_scripts() -> None:
+    """Pages, navigation and figures; that the code runs is tested above, on the pages."""
+    stale = load("gallery").stale()
+    assert not stale, f"run `.venv/bin/python docs/gallery.py`: {', '.join(stale)} are stale"
+
+
+@pytest.mark.slow
+def test_gallery_figures_come_out_the_same() -> None:
+    gallery = load("gallery")
+    for name in [name for group in gallery.GROUPS.values() for name in group]:
+        with gallery.Image.open(gallery.FIGURES / f"{name}.png") as figure:
+            kept = np.asarray(figure.convert("RGB"), float)
+        drawn = np.asarray(gallery.image(name).convert("RGB"), float)
+        assert drawn.shape == kept.shape, name
+        # grey levels of 255; fonts and rounding differ a little between machines
+        assert np.abs(drawn - kept).mean() < 4, name
+
+
 def test_softmax_tables_say_what_was_measured() -> None:
     measure = load("softmax/measure")
     results = json.loads((DOCS / "softmax" / "measured.json").read_text(encoding="utf-8"))
@@ -207,6 +236,13 @@ def test_softmax_tables_say_what_was_measured() -> None:
         name_of(p) for p in pages if measure.filled(t := p.read_text(encoding="utf-8"), results) != t
     ]
     assert not stale, f"run `docs/softmax/measure.py --write-only`: {', '.join(stale)} are stale"
+
+
+def test_relaxation_tables_say_what_was_measured() -> None:
+    measure = load("choose/measure")
+    results = json.loads(measure.RESULTS.read_text(encoding="utf-8"))
+    text = measure.PAGE.read_text(encoding="utf-8")
+    assert measure.filled(text, results) == text, "run `docs/choose/measure.py --write-only`"
 
 
 def test_the_picture_shows_what_the_code_draws() -> None:
