@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -152,6 +153,15 @@ def test_a_drawn_gate_always_keeps_a_token(name: str) -> None:
     assert gate.hard(scores).sum(-1).tolist() == [1, 1, 1]
     drawn.square().sum().backward()
     assert gate.proxy.log_odds.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("name", ["soft", "hard-concrete"])
+def test_what_is_kept_at_inference_is_what_is_probable(name: str) -> None:
+    gate = TokenGate(
+        Given(torch.linspace(-3, 3, 15).view(3, 5)), ESTIMATORS[name], special_tokens="gate"
+    )
+    scores = scores_of(gate)
+    assert torch.equal(gate.hard(scores) > 0, (gate.keep_prob(scores) >= 0.5) & scores.tokens)
 
 
 def test_the_temperature_counts_samples_or_steps_and_is_saved() -> None:
@@ -394,6 +404,15 @@ def test_the_head_may_be_for_training_only() -> None:
     assert torch.allclose(with_head.encode(TEXTS), tiny().encode(TEXTS), atol=1e-6)  # float32
 
 
+def test_a_copy_is_gated_by_itself() -> None:
+    encoder = tiny()
+    copied = copy.deepcopy(encoder)
+    for parameter in copied.backbone.parameters():
+        parameter.data.zero_()
+    assert not torch.equal(copied.encode(TEXTS), encoder.encode(TEXTS))
+    assert torch.equal(encoder.encode(TEXTS), tiny().encode(TEXTS))
+
+
 def test_encoding_leaves_training_mode_and_generator_alone() -> None:
     encoder = tiny().train()
     encoder.backbone.embeddings.eval()
@@ -575,6 +594,8 @@ def test_gated_transformer_encodes_trains_saves_and_loads(tmp_path) -> None:
         model.encode(TEXTS, convert_to_tensor=True), expected, atol=1e-6
     )  # other padding
     assert model.get_embedding_dimension() == 32
+    with pytest.raises(ValueError, match="The backbone has positions for 64 tokens"):
+        model.max_seq_length = 100
     model.save_pretrained(str(tmp_path))
     loaded = st.SentenceTransformer(str(tmp_path), trust_remote_code=True, device="cpu")
     assert torch.allclose(loaded.encode(TEXTS, convert_to_tensor=True), expected, atol=1e-6)

@@ -222,8 +222,7 @@ class TokenGate(_Annealed):
     def hard(self, scores: Scores) -> Tensor:
         """The gate at inference, 0 or 1: `hard_keep`, or the k tokens of the largest log-odds."""
         if self.k is None:
-            prob = torch.where(scores.open, torch.sigmoid(scores.log_odds), scores.always.float())
-            return hard_keep(prob, scores.tokens).to(scores.log_odds.dtype)
+            return hard_keep(self.keep_prob(scores), scores.tokens).to(scores.log_odds.dtype)
         chosen = Subset(self._k(scores)).argmax(scores.log_odds, mask=scores.open)
         return self.complete(chosen, scores)
 

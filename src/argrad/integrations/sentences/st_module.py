@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from argrad._errors import UnsupportedError
+from argrad.integrations.sentences._models import check_length
 from argrad.integrations.sentences._texts import as_list
 from argrad.integrations.sentences.encoder import GatedEncoder
 
@@ -57,7 +58,7 @@ class GatedTransformer(InputModule):
 
     @max_seq_length.setter
     def max_seq_length(self, value: int) -> None:
-        self.encoder.max_length = value
+        self.encoder.max_length = check_length(value, self.encoder.backbone, self.encoder.tokenizer)
 
     def get_embedding_dimension(self) -> int:
         """Width of the embeddings."""
