@@ -157,9 +157,10 @@ def test_a_drawn_gate_always_keeps_a_token(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["soft", "hard-concrete"])
 def test_what_is_kept_at_inference_is_what_is_probable(name: str) -> None:
-    gate = TokenGate(
-        Given(torch.linspace(-3, 3, 15).view(3, 5)), ESTIMATORS[name], special_tokens="gate"
-    )
+    log_odds = (
+        torch.linspace(-3, 3, 15).view(5, 3).T.flip(-1).contiguous()
+    )  # a probable token in each row
+    gate = TokenGate(Given(log_odds), ESTIMATORS[name], special_tokens="gate")
     scores = scores_of(gate)
     assert torch.equal(gate.hard(scores) > 0, (gate.keep_prob(scores) >= 0.5) & scores.tokens)
 
