@@ -143,6 +143,13 @@ def test_special_tokens(what: str) -> None:
     assert what == "gate" or drawn[0, [0, 2]].tolist() == [ends, ends]
 
 
+def test_an_unknown_word_is_no_special_token() -> None:
+    encoder = tiny({"special_tokens": "keep"})
+    scores = encoder.gate.score(**encoder.tokenize(["dogs xyzzy run"]))
+    assert scores.open.tolist() == [[False, True, True, True, False]]
+    assert scores.always.tolist() == [[True, False, False, False, True]]
+
+
 @pytest.mark.parametrize("name", ["straight-through", "reinmax", "hard-concrete"])
 def test_a_drawn_gate_always_keeps_a_token(name: str) -> None:
     gate = TokenGate(Given(torch.full((3, 5), -30.0)), ESTIMATORS[name], special_tokens="gate")
@@ -558,7 +565,7 @@ def test_layers_are_cut_off(tmp_path) -> None:
 def test_cls_pooling_needs_cls() -> None:
     with pytest.raises(ValueError, match=r'the gate may drop .CLS.; got.*`special_tokens="keep"`'):
         tiny({"special_tokens": "gate"}, pooling="cls")
-    with pytest.raises(ValueError, match=r"Pass `tokenizer.all_special_ids`"):
+    with pytest.raises(ValueError, match=r"Pass the ids of \[CLS\] and \[SEP\]"):
         one = GatedEncoder.tiny(TEXTS)
         GatedEncoder(one.backbone, one.tokenizer, gate=TokenGate(one.backbone))
 

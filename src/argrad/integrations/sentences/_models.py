@@ -79,6 +79,11 @@ def load_proxy(
     return loaded
 
 
+def structural_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The ids of [CLS], [SEP] and the like; an unknown word is a word."""
+    return [i for i in tokenizer.all_special_ids if i != tokenizer.unk_token_id]
+
+
 def without_pooler(model: Any) -> Any:
     """The model without the layer that sentence pairs were classified with, which nothing here uses."""
     if isinstance(getattr(model, "pooler", None), nn.Module):
@@ -130,7 +135,7 @@ def check_gate(gate: TokenGate, tokenizer: PreTrainedTokenizerBase, pooling: str
         rule = (
             f'must name the tokens to {gate.special_tokens} (`special_tokens="{gate.special_tokens}"`)'
         )
-        raise fail("TokenGate", "special_ids", rule, "none", "Pass `tokenizer.all_special_ids`.")
+        raise fail("TokenGate", "special_ids", rule, "none", "Pass the ids of [CLS] and [SEP].")
 
 
 def check_length(length: int | None, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

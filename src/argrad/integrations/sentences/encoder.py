@@ -152,7 +152,7 @@ class GatedEncoder(nn.Module):
         model, tokens = _models.load("backbone", backbone, tokenizer, layers)
         if gate is not None and not isinstance(gate, TokenGate):
             proxy = _models.load_proxy(proxy, backbone, tokens, model, proxy_layers)
-            gate = TokenGate(proxy, **{"special_ids": tokens.all_special_ids, **gate})
+            gate = TokenGate(proxy, **{"special_ids": _models.structural_ids(tokens), **gate})
         return cls(model, tokens, gate=gate, **options)
 
     @classmethod

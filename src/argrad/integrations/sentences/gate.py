@@ -106,7 +106,7 @@ class TokenGate(_Annealed):
         count: what $t$ counts in `step`: `"samples"` (sentences) or `"steps"`. The count is in `state_dict`.
         keep_bias: added to the log-odds at the start; 2 keeps 88 % of the tokens.
         special_tokens: `"keep"` [CLS] and [SEP] always, `"gate"` them like any token, or `"drop"` them.
-        special_ids: the ids of such tokens (`tokenizer.all_special_ids`).
+        special_ids: the ids of such tokens; `GatedEncoder.build` fills them in.
         k: instead of independent bits a `Subset(k)`: exactly k tokens a sentence (at most those there are), or, as
             a float, this fraction of them, rounded up, so that k is a tensor with a number for each sentence.
         views: in two views of a batch the gate is `"shared"`, or drawn for each (`"independent"`).
@@ -183,11 +183,11 @@ class TokenGate(_Annealed):
         always = special if self.special_tokens == "keep" else torch.zeros_like(special)
         return Scores(out.masked_fill(~open_, 0.0), open_, always, tokens)
 
-    def law(self, scores: Scores, k: Tensor | None = None) -> StructuredDistribution:
+    def law(self, scores: Scores) -> StructuredDistribution:
         """The distribution of the gate: independent bits, or k of the tokens."""
-        if self.k is None and k is None:
+        if self.k is None:
             return Gibbs(Bits(), scores.log_odds, mask=scores.open)
-        structure = Subset(self._k(scores) if k is None else k)
+        structure = Subset(self._k(scores))
         gibbs = Gibbs(structure, scores.log_odds, mask=scores.open)
         if self.estimator.works_with(gibbs):
             return gibbs
