@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import math
 import numbers
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import TypeGuard
 
@@ -167,6 +167,35 @@ def bad_values(call: str, name: str, value: Tensor) -> InputError:
     )
 
 
+def fits(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    """Whether a tensor of this shape broadcasts to the wanted one."""
+    try:
+        return torch.broadcast_shapes(shape, wanted) == torch.Size(wanted)
+    except RuntimeError:
+        return False
+
+
+def check_finite(call: str, name: str, value: Tensor) -> None:
+    """No NaN and no infinity."""
+    if value.numel() and can_read(value) and not all_finite(value):
+        raise fail(call, name, "must be finite", value, "Look for an overflow or 0/0 upstream.")
+
+
+def check_no_nan(call: str, name: str, value: Tensor) -> None:
+    """Infinities are fine."""
+    if value.numel() and can_read(value) and bool(torch.isnan(value).any()):
+        raise fail(call, name, "must not hold NaN", value, "Look for 0/0 upstream.")
+
+
+def check_no_overflow(call: str, name: str, given: Tensor, result: Tensor) -> None:
+    """No NaN came out of numbers that were themselves in order: then they were too large."""
+    if result.numel() and can_read(result) and bool(torch.isnan(result.detach()).any()):
+        rule = "must not be so large that sums of them overflow"
+        raise fail(
+            call, name, rule, given, "Scale them, or subtract a constant where only differences count."
+        )
+
+
 def check_mask(call: str, mask: object, shape: torch.Size) -> None:
     """A bool tensor that broadcasts to `shape`."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
@@ -175,11 +204,7 @@ def check_mask(call: str, mask: object, shape: torch.Size) -> None:
             f"{describe(mask) if isinstance(mask, Tensor) else type(mask).__name__}. "
             "Call `.bool()` if 1 means allowed."
         )
-    try:
-        fits = torch.broadcast_shapes(mask.shape, shape) == shape
-    except RuntimeError:
-        fits = False
-    if not fits:
+    if not fits(mask.shape, shape):
         raise fail(
             call,
             "mask",
@@ -245,6 +270,21 @@ def no_tree_allowed(call: str, empty: Tensor) -> InputError:
     )
 
 
+def check_log_probs(call: str, log_p: object, *, drawn: bool = False) -> None:
+    """Log-probabilities `(*batch, k)`, not above 0 but for rounding; none is `-inf` if all were `drawn`."""
+    check_floating(call, "log_p", log_p)
+    assert isinstance(log_p, Tensor)
+    check_event(call, "log_p", log_p)
+    if not log_p.numel() or not can_read(log_p):
+        return
+    if not bool((log_p <= 0.01).all()) or (drawn and not all_finite(log_p)):
+        rule = "must be log-probabilities, at most 0" + (" and finite" if drawn else "")
+        advice = "Call `log_softmax(-1)` on logits" + (
+            ", and leave out what cannot be drawn." * drawn or "."
+        )
+        raise fail(call, "log_p", rule, log_p, advice)
+
+
 def check_any_allowed(call: str, scores: Tensor) -> None:
     """Each row of masked scores `(*batch, n)` has an item above -inf."""
     if scores.numel() == 0 or not can_read(scores):
@@ -254,24 +294,88 @@ def check_any_allowed(call: str, scores: Tensor) -> None:
         raise nothing_allowed(call, empty)
 
 
+def check_possible(call: str, log_partition: Tensor) -> None:
+    """The set that masked scores leave is not empty, so that its members have a probability."""
+    if log_partition.numel() and can_read(log_partition):
+        empty = log_partition.detach() == -math.inf
+        if bool(empty.any()):
+            raise nothing_allowed(call, empty, "Allow at least one object an item")
+
+
+def check_quotient(call: str, scores: Tensor, tau: float | Tensor) -> None:
+    """`scores / tau` has no +inf; below, an overflow to -inf is right (the item is never chosen)."""
+    if (isinstance(tau, float) and tau >= 1) or not scores.numel() or not can_read(scores):
+        return
+    peak = scores.detach().amax()
+    least = tau.detach().amin() if isinstance(tau, Tensor) else tau
+    if bool(peak / least == math.inf):
+        rule = f"must not be so small that scores of up to {peak.item():.3g} overflow"
+        raise fail(call, "tau", rule, tau, TAU_ADVICE)
+
+
+_LARGEST_COUNT = 2**63 - 1  # what a size can be
+
+
 def check_count(call: str, name: str, value: object, low: int, high: int | None, advice: str) -> int:
     """An int from `low` to `high`."""
-    if not _is_integer(value) or value < low or (high is not None and value > high):
+    most = _LARGEST_COUNT if high is None else high
+    if not _is_integer(value) or value < low or (not isinstance(value, torch.SymInt) and value > most):
         rule = f"must be an integer of at least {low}"
-        if high is not None:
-            rule = f"must be an integer from {low} to {high}"
+        if high is not None or (_is_integer(value) and value >= low):
+            rule = f"must be an integer from {low} to {most}"
         raise fail(call, name, rule, describe(value), advice)
     return value if isinstance(value, torch.SymInt) else int(value)
+
+
+def check_shape(call: str, name: str, shape: object) -> torch.Size:
+    """A `torch.Size` of sizes that are not negative."""
+    try:
+        sizes = torch.Size(shape)  # type: ignore[arg-type]
+    except (TypeError, RuntimeError, OverflowError):
+        sizes = None
+    if sizes is None or any(not isinstance(n, torch.SymInt) and n < 0 for n in sizes):
+        advice = "Write `(3,)` for three, `()` for one without a dimension of its own."
+        raise fail(call, name, "must be a tuple of sizes that are not negative", repr(shape), advice)
+    return sizes
+
+
+def refuse_meta(call: str, name: str, *tensors: Tensor) -> None:
+    """A sentence where the answer's very shape, or the next step, depends on values that are not there."""
+    if any(t.is_meta for t in tensors):
+        raise fail(
+            call,
+            name,
+            "must have values",
+            "a tensor on the meta device",
+            "What happens next depends on them; run it on the CPU or an accelerator.",
+        )
+
+
+def check_positive(call: str, name: str, value: object, advice: str = "") -> None:
+    """A positive and finite number; a tensor without dimensions passes for one."""
+    if isinstance(value, Tensor) and value.dim() == 0 and value.is_floating_point():
+        if not can_read(value):
+            return
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, (int, float, numbers.Real)):
+        raise InputTypeError(
+            f"`{call}({name}=...)` must be a positive number; got {type(value).__name__}. {advice}".rstrip()
+        )
+    if not 0 < float(value) < math.inf:
+        raise fail(call, name, "must be positive and finite", value, advice)
 
 
 TAU_ADVICE = "For a hard sample use `gumbel_max` or `hard=True`; anneal to about 0.1, not to 0."
 
 
-def check_tau(call: str, tau: object, batch_shape: torch.Size, event_dims: int = 1) -> float | Tensor:
+def check_tau(
+    call: str, tau: object, batch_shape: torch.Size, event_dims: int = 1, *, any_positive: bool = False
+) -> float | Tensor:
     """A positive float, or a positive tensor ready to broadcast against scores.
 
     A tensor may have any shape that broadcasts over the batch, or the scores' number of dimensions
-    with size 1 in place of the event (what `keepdim=True` returns).
+    with size 1 in place of the event (what `keepdim=True` returns). `any_positive` lets numbers pass that
+    have no inverse in float32.
     """
     if isinstance(tau, Tensor):
         return _check_tau_tensor(call, tau, batch_shape, event_dims)
@@ -280,9 +384,23 @@ def check_tau(call: str, tau: object, batch_shape: torch.Size, event_dims: int =
             f"`{call}(tau=...)` must be a positive number or tensor; got {type(tau).__name__}. "
             "Write `tau=0.5`, or a tensor for one temperature a row."
         )
-    if not 0 < (number := float(tau)) < math.inf:
-        raise fail(call, "tau", "must be positive and finite", number, TAU_ADVICE)
+    number = float(tau)
+    is_positive = 0 < number < math.inf
+    if not is_positive or not (any_positive or _LEAST_TAU <= number <= _LARGEST_TAU):
+        raise _bad_tau(call, tau, is_positive)
     return number
+
+
+# what has an inverse in float32, in which half precision is computed too
+_LEAST_TAU, _LARGEST_TAU = torch.finfo(torch.float32).smallest_normal, torch.finfo(torch.float32).max
+
+
+def _bad_tau(call: str, tau: object, is_positive: bool) -> InputError:
+    got = tau if isinstance(tau, Tensor) else float(tau)  # type: ignore[arg-type]
+    if not is_positive:
+        return fail(call, "tau", "must be positive and finite", got, TAU_ADVICE)
+    rule = f"must be from {_LEAST_TAU:.2g} to {_LARGEST_TAU:.2g}, so that dividing by it is possible"
+    return fail(call, "tau", rule, got, TAU_ADVICE)
 
 
 def _check_tau_tensor(
@@ -292,18 +410,14 @@ def _check_tau_tensor(
         tau = tau.to(torch.get_default_dtype())
     if can_read(tau) and tau.numel():
         low, high = (t.item() for t in torch.aminmax(tau.detach()))
-        if not (low > 0 and high < math.inf):
-            raise fail(call, "tau", "must be positive and finite", tau, TAU_ADVICE)
+        if not (low >= _LEAST_TAU and high <= _LARGEST_TAU):
+            raise _bad_tau(call, tau, low > 0 and high < math.inf)
     if tau.dim() == 0:
         return tau
     event = (1,) * event_dims
     if tau.dim() == len(batch_shape) + event_dims and tau.shape[-event_dims:] == event:
         tau = tau.reshape(tau.shape[:-event_dims])
-    try:
-        fits = torch.broadcast_shapes(tau.shape, batch_shape) == batch_shape
-    except RuntimeError:
-        fits = False
-    if not fits:
+    if not fits(tau.shape, batch_shape):
         raise fail(
             call,
             "tau",
@@ -317,7 +431,7 @@ def _check_tau_tensor(
 def check_labels(call: str, name: str, labels: object, logits: Tensor) -> None:
     """Integers from 0 to `classes` - 1, one for each row of logits `(*batch, classes)`."""
     classes = logits.shape[-1]
-    if not isinstance(labels, Tensor) or labels.dtype == torch.bool or not _is_integral(labels):
+    if not isinstance(labels, Tensor) or not is_integral(labels):
         raise InputTypeError(
             f"`{call}({name}=...)` must be a tensor of integers; got "
             f"{describe(labels) if isinstance(labels, Tensor) else type(labels).__name__}. "
@@ -335,8 +449,9 @@ def check_labels(call: str, name: str, labels: object, logits: Tensor) -> None:
             raise fail(call, name, f"must be class numbers from 0 to {classes - 1}", labels, advice)
 
 
-def _is_integral(value: Tensor) -> bool:
-    return not (value.is_floating_point() or value.is_complex())
+def is_integral(value: Tensor) -> bool:
+    """Whole numbers; bool is not."""
+    return not (value.is_floating_point() or value.is_complex() or value.dtype == torch.bool)
 
 
 def check_size(call: str, k: object, scores: Tensor, at_most: bool = False) -> int | Tensor:
@@ -410,11 +525,7 @@ def _over_batch(call: str, name: str, value: Tensor, batch: torch.Size, advice: 
     """`value` with a last dimension of size 1, if it broadcasts over the batch shape."""
     if value.dim() == len(batch) + 1 and value.shape[-1] == 1:
         value = value[..., 0]
-    try:
-        fits = torch.broadcast_shapes(value.shape, batch) == batch
-    except RuntimeError:
-        fits = False
-    if not fits:
+    if not fits(value.shape, batch):
         rule = f"must be a number or broadcast over the batch shape {tuple(batch)}"
         raise fail(call, name, rule, f"shape {tuple(value.shape)}", advice)
     return value[..., None]

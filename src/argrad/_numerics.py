@@ -76,6 +76,12 @@ def xlogy(x: Tensor, y: Tensor) -> Tensor:
     return torch.where(zero, 0.0, x * torch.log(torch.where(zero, 1.0, y)))
 
 
+def rows_of(table: Tensor, index: Tensor) -> Tensor:
+    """`table[index]`, which on the meta device fails for an index without dimensions."""
+    flat = table.index_select(0, index.reshape(-1).to(torch.int64))
+    return flat.reshape((*index.shape, *table.shape[1:]))
+
+
 def one_hot(index: Tensor, like: Tensor) -> Tensor:
     """1 at `index` `(*batch, k)` of the last dimension and 0 elsewhere; shape and dtype of `like`."""
     zero = torch.zeros_like(like)

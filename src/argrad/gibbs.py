@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.distributions.kl import register_kl
 
 from argrad import random
+from argrad._checks import check_possible, check_shape, refuse_meta
 from argrad._errors import InputError, UnsupportedError
 from argrad._types import Float, Generator, Shape
 from argrad.structured import StructuredDistribution
@@ -39,7 +40,8 @@ class Gibbs(StructuredDistribution):
     def sample(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         """Exact draws, shape `sample_shape + batch_shape + event_shape`, without gradient."""
         random.check_generator("Gibbs.sample", generator)
-        z = self.structure._sample(self._cleaned.detach(), torch.Size(sample_shape), generator)
+        shape = check_shape("Gibbs.sample", "sample_shape", sample_shape)
+        z = self.structure._sample(self._cleaned.detach(), shape, generator)
         return z.to(self.scores.dtype)
 
     def log_prob(self, value: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
@@ -50,9 +52,9 @@ class Gibbs(StructuredDistribution):
     def _log_prob(self, z: Tensor) -> Tensor:
         """`log_prob` of vertices that need no check, such as its own samples."""
         inner = self.structure._inner(self._cleaned, z.to(self._cleaned.dtype))
-        return self._sum_joined(
-            (inner - self.structure._log_partition(self._cleaned)).to(self.scores.dtype)
-        )
+        log_z = self.structure._log_partition(self._cleaned)
+        check_possible("Gibbs.log_prob", log_z)
+        return self._sum_joined((inner - log_z).to(self.scores.dtype))
 
     def entropy(self) -> Tensor:
         """Shape of the batch."""
@@ -97,7 +99,10 @@ class Gibbs(StructuredDistribution):
     def _allowed_by_mask(self, z: Tensor, own: torch.Size) -> Tensor:
         """Vertices without a forbidden part; the mask must be the same for the whole batch."""
         assert self.mask is not None
+        refuse_meta("Gibbs.enumerate_support", "mask", self.mask)
         flat = self.mask.expand(self.scores.shape).reshape(-1, *own)
+        if not len(flat):  # no items, so that every support is theirs
+            return torch.ones(len(z), dtype=torch.bool, device=z.device)
         if not bool((flat == flat[:1]).all()):
             raise InputError(
                 "`Gibbs.enumerate_support` needs the same mask for every item of the batch, because the "

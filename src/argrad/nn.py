@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from argrad._checks import check_any_allowed, check_scores, check_tau
+from argrad._checks import check_any_allowed, check_scores, check_tau, refuse_meta
 from argrad._errors import InputError
 from argrad._numerics import one_hot
 from argrad._types import Bool, Float, Generator
@@ -31,6 +31,8 @@ class _Annealed(nn.Module):
         if evaluate not in ("sample", "mode"):
             raise InputError(f'`{call}(evaluate=...)` must be "sample" or "mode"; got {evaluate!r}.')
         if not callable(tau):
+            if isinstance(tau, Tensor):
+                refuse_meta(call, "tau", tau)
             tau = Constant(float(check_tau(call, tau, torch.Size())))
         self.schedule, self.evaluate = tau, evaluate
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))

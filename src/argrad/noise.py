@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from argrad import random
-from argrad._checks import check_count
+from argrad._checks import check_count, check_finite, check_floating, check_no_nan, check_positive
 from argrad._errors import UnsupportedError
 from argrad._gamma import gammas
 from argrad._numerics import compute_dtype
@@ -27,7 +27,7 @@ from argrad._types import Float, Generator, Shape
 class Noise(ABC):
     """A law of independent additive noise.
 
-    Must define: `_draw`. May define: `log_prob`, `kl`.
+    Must define: `_draw`. May define: `_log_prob`, `_kl`.
 
     Examples:
         >>> import torch, argrad as ag
@@ -55,12 +55,22 @@ class Noise(ABC):
 
     def log_prob(self, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """The log-density at `x`."""
+        check_floating(type(self).__name__ + ".log_prob", "x", x)
+        check_no_nan(type(self).__name__ + ".log_prob", "x", x)
+        return self._log_prob(x)
+
+    def kl(self, shift: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        r"""$\mathrm{KL}(\mathrm{shift} + \varepsilon \,\|\, \varepsilon)$, elementwise."""
+        check_floating(type(self).__name__ + ".kl", "shift", shift)
+        check_finite(type(self).__name__ + ".kl", "shift", shift)
+        return self._kl(shift)
+
+    def _log_prob(self, x: Tensor) -> Tensor:
         raise UnsupportedError(
             f"`{self!r}` has no closed-form density. Use Gumbel, Normal or Logistic."
         )
 
-    def kl(self, shift: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        r"""$\mathrm{KL}(\mathrm{shift} + \varepsilon \,\|\, \varepsilon)$, elementwise."""
+    def _kl(self, shift: Tensor) -> Tensor:
         raise UnsupportedError(
             f"`{self!r}` has no closed-form KL between two locations. Use Gumbel, Normal or Logistic."
         )
@@ -69,6 +79,7 @@ class Noise(ABC):
         self, scores: Tensor, draw: Tensor, scale: float = 1.0, *, event_dims: int = 1
     ) -> Tensor:
         """Scores with a draw of this noise on them: here their sum. The last `event_dims` are one object."""
+        check_positive("perturb", "scale", scale)
         return scores + (draw if scale == 1 else scale * draw)
 
     def like(
@@ -93,11 +104,11 @@ class Gumbel(Noise):
     def _draw(self, shape: Shape, **options: Any) -> Tensor:
         return random.gumbel(shape, **options)
 
-    def log_prob(self, x: Tensor) -> Tensor:
-        """The log-density at `x`."""
-        return -x - torch.exp(-x)
+    def _log_prob(self, x: Tensor) -> Tensor:
+        low = x == -math.inf  # where the sum would be inf - inf
+        return (-x - torch.exp(-x)).masked_fill(low, -math.inf)
 
-    def kl(self, shift: Tensor) -> Tensor:
+    def _kl(self, shift: Tensor) -> Tensor:
         r"""$s + e^{-s} - 1$."""
         return shift + torch.expm1(-shift)
 
@@ -117,15 +128,16 @@ class Logistic(Noise):
     def _draw(self, shape: Shape, **options: Any) -> Tensor:
         return random.logistic(shape, **options)
 
-    def log_prob(self, x: Tensor) -> Tensor:
-        """The log-density at `x`."""
+    def _log_prob(self, x: Tensor) -> Tensor:
         return -x + 2 * logsigmoid(x)
 
-    def kl(self, shift: Tensor) -> Tensor:
+    def _kl(self, shift: Tensor) -> Tensor:
         r"""$s \coth(s/2) - 2$, with the series $s^2/6 - s^4/360 + \dots$ where it cancels."""
         small = shift.abs() < 0.3
         safe = torch.where(small, 1.0, shift)
-        q = shift**2  # the terms are 2 B_2n s^2n / (2n)!; the first left out is below 2e-11 of the sum
+        q = (
+            torch.where(small, shift, 0.0) ** 2
+        )  # the terms are 2 B_2n s^2n / (2n)!; the first left out is below 2e-11 of the sum
         series = q * (1 / 6 - q * (1 / 360 - q * (1 / 15120 - q / 604800)))
         return torch.where(small, series, safe / torch.tanh(safe / 2) - 2)
 
@@ -143,11 +155,10 @@ class Normal(Noise):
     def _draw(self, shape: Shape, **options: Any) -> Tensor:
         return random.normal(shape, **options)
 
-    def log_prob(self, x: Tensor) -> Tensor:
-        """The log-density at `x`."""
+    def _log_prob(self, x: Tensor) -> Tensor:
         return -0.5 * x**2 - 0.5 * math.log(2 * math.pi)
 
-    def kl(self, shift: Tensor) -> Tensor:
+    def _kl(self, shift: Tensor) -> Tensor:
         r"""$s^2/2$."""
         return 0.5 * shift**2
 
@@ -167,8 +178,7 @@ class NegExponential(Noise):
     def _draw(self, shape: Shape, **options: Any) -> Tensor:
         return -random.exponential(shape, **options)
 
-    def log_prob(self, x: Tensor) -> Tensor:
-        """The log-density at `x`, `-inf` for positive `x`."""
+    def _log_prob(self, x: Tensor) -> Tensor:
         return torch.where(x <= 0, x, -math.inf)
 
 
@@ -199,6 +209,7 @@ class ExponentialRace(Noise):
         self, scores: Tensor, draw: Tensor, scale: float = 1.0, *, event_dims: int = 1
     ) -> Tensor:
         """Negative arrival times."""
+        check_positive("perturb", "scale", scale)
         closed = scores == -math.inf
         x = -scores.masked_fill(closed, 0.0) / scale
         shift, limit = _into_range(x.detach(), closed, event_dims)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from argrad import random
 from argrad._autograd import straight_through
-from argrad._checks import fail
+from argrad._checks import check_positive, check_shape, fail
 from argrad._errors import InputError, UnsupportedError
 from argrad._numerics import masked_scores
 from argrad._types import Bool, Float, Generator, Shape, Tau
@@ -91,9 +91,8 @@ class Perturbed(StructuredDistribution):
         super().__init__(structure, scores, mask=mask, validate_args=validate_args)
         if noise is not None and not isinstance(noise, Noise):
             raise fail("Perturbed", "noise", "must be a noise such as `argrad.Gumbel()`", noise, "")
-        if not noise_scale > 0:
-            advice = "For no noise at all use `noise=NoNoise()`."
-            raise fail("Perturbed", "noise_scale", "must be positive", noise_scale, advice)
+        advice = "For no noise at all use `noise=NoNoise()`."
+        check_positive("Perturbed", "noise_scale", noise_scale, advice)
         self.noise = structure.natural_noise if noise is None else noise
         self.noise_scale = noise_scale
 
@@ -141,7 +140,8 @@ class Perturbed(StructuredDistribution):
             generator: `torch.Generator`, `CounterRNG`, or None for torch's global generator.
         """
         if self._is_gumbel_softmax and regularizer is None and backward is None:
-            scores = self._cleaned.expand(torch.Size(sample_shape) + self.scores.shape)
+            shape = check_shape("Perturbed.rsample", "sample_shape", sample_shape)
+            scores = self._cleaned.expand(shape + self.scores.shape)
             return gumbel_softmax(scores, tau, hard, generator=generator).to(self.scores.dtype)
         perturbed, _ = self._perturb("rsample", sample_shape, generator)
         options = {"regularizer": regularizer, "backward": backward, "mask": self.mask}
@@ -159,7 +159,8 @@ class Perturbed(StructuredDistribution):
     def _perturb(self, call: str, sample_shape: Shape, generator: Generator) -> tuple[Tensor, Tensor]:
         """Scores plus noise, and the noise."""
         random.check_generator(f"Perturbed.{call}", generator)
-        scores = self.scores.expand(torch.Size(sample_shape) + self.scores.shape)
+        shape = check_shape(f"Perturbed.{call}", "sample_shape", sample_shape)
+        scores = self.scores.expand(shape + self.scores.shape)
         noise = self.structure.draw_noise(self.noise, scores.detach(), generator)
         dims = self.structure.event_dims
         return self.noise.perturb(scores, noise, self.noise_scale, event_dims=dims), noise
@@ -246,8 +247,9 @@ class Perturbed(StructuredDistribution):
         finite = torch.isfinite(self.scores) & torch.isfinite(theta)
         if self.mask is not None:
             finite = finite & self.mask
+        finite = finite & (self.structure._noise_parts(torch.ones_like(theta)) > 0)
         shift = torch.where(finite, self.scores, 0.0) - torch.where(finite, theta, 0.0)
-        parts = self.structure._noise_parts(self.noise.kl(shift / self.noise_scale))
+        parts = self.noise.kl(shift / self.noise_scale)
         return self._sum_joined(
             torch.where(finite, parts, 0.0).flatten(-self.structure.event_dims).sum(-1)
         )

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from argrad._checks import is_transformed
+from argrad._checks import check_shape, is_transformed
 from argrad._errors import InputTypeError
 from argrad._kernels.threads import run_rows
 from argrad._numerics import compute_dtype
@@ -306,8 +306,9 @@ def _draw(
     generator: Generator,
 ) -> Tensor:
     check_generator(kind, generator)
+    shape = check_shape(kind, "shape", shape)
     dtype = torch.get_default_dtype() if dtype is None else dtype
-    if not dtype.is_floating_point:
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise InputTypeError(
             f"`{kind}(dtype=...)` must be floating point; got {dtype}. Draw floats and convert them."
         )

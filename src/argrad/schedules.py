@@ -14,13 +14,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from argrad._checks import check_count, fail
+from argrad._checks import check_count, fail, is_integral
 
 
 def _check_positive(call: str, **values: float) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
             raise fail(call, name, "must be positive and finite", value, "Temperatures are above 0.")
+
+
+def _check_step(call: str, step: object) -> int:
+    """A whole number that is not negative, in whatever type it comes."""
+    if isinstance(step, Tensor) and step.dim() == 0 and is_integral(step):
+        step = int(step)
+    return check_count(call, "step", step, 0, None, "0 is the first.")
 
 
 class Schedule(ABC):
@@ -84,6 +91,7 @@ class Exponential(Schedule):
 
     def __call__(self, step: int) -> float:
         """The temperature at `step`."""
+        step = _check_step("Exponential", step)
         return max(self.floor, self.start * math.exp(-self.rate * (step - step % self.every)))
 
 
@@ -101,7 +109,7 @@ class Linear(Schedule):
 
     def __call__(self, step: int) -> float:
         """The temperature at `step`."""
-        done = min(step / self.steps, 1.0)
+        done = min(_check_step("Linear", step) / self.steps, 1.0)
         return self.start * (1 - done) + self.end * done
 
 
@@ -119,7 +127,7 @@ class Cosine(Schedule):
 
     def __call__(self, step: int) -> float:
         """The temperature at `step`."""
-        done = min(step / self.steps, 1.0)
+        done = min(_check_step("Cosine", step) / self.steps, 1.0)
         return self.end + 0.5 * (self.start - self.end) * (1 + math.cos(math.pi * done))
 
 

@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from argrad._checks import can_read
+from argrad._checks import can_read, check_event, check_floating, check_scores
 from argrad._errors import ArgradWarning
 from argrad._types import Float, Int
 from argrad.calibration.scale import Moments, Status, Temperature, solve_scale
@@ -130,6 +130,9 @@ class TemperatureScaling(nn.Module):
 
     def forward(self, logits: Float[Tensor, "*batch n classes"]) -> Float[Tensor, "*batch n classes"]:
         """Calibrated logits. One temperature fits any shape; a batch of them expects the fit's leading dims."""
+        check_floating("TemperatureScaling", "logits", logits)
+        check_event("TemperatureScaling", "logits", logits)
+        check_scores("TemperatureScaling", "logits", logits)
         inverse = self.inverse.to(logits)
         inverse = inverse[..., None, None] if inverse.dim() else inverse
         closed = logits == -math.inf

@@ -13,6 +13,7 @@ from argrad import random
 from argrad._checks import check_count, describe, fail, is_transformed
 from argrad._errors import InputTypeError
 from argrad._kernels.threads import run_rows
+from argrad._numerics import rows_of
 from argrad._types import Float, Generator, Int, Shape
 from argrad.class_noise.base import ClassNoise, check_classes
 
@@ -71,7 +72,7 @@ class AliasTable(ClassNoise):
         n = self.num_classes
         x = n * random.uniform(shape, dtype=torch.float64, device=place, generator=generator)
         cell = x.long()
-        keep, other = table[cell].unbind(-1)
+        keep, other = rows_of(table, cell).unbind(-1)
         return torch.where(x - cell < keep, cell, other.long())
 
     def _sample_kernel(self, shape: tuple[int, ...], generator: Generator) -> Tensor:
@@ -88,7 +89,7 @@ class AliasTable(ClassNoise):
     def log_prob(self, index: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         r"""$\log q$ of each class, float64; `-inf` where the weight is 0."""
         check_classes(type(self).__name__ + ".log_prob", "index", index, self.num_classes)
-        return self._on(index.device)[1][index]
+        return rows_of(self._on(index.device)[1], index)
 
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """Table and log-probabilities on a device; copied there once."""

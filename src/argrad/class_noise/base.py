@@ -77,6 +77,9 @@ class ClassNoise(ABC):
         generator: Generator = None,
     ) -> Negatives:
         """`k` draws for the whole batch (`shared`) or for each item of it."""
+        if not isinstance(target, Tensor):
+            check_classes("negatives", "target", target, self.num_classes)
+        k = check_count("negatives", "k", k, 1, 2**31, "It is the number of draws an item.")
         shape = (k,) if shared else (*target.shape, k)
         return Negatives(self.sample(shape, device=target.device, generator=generator), k)
 

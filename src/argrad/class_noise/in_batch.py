@@ -11,6 +11,7 @@ from torch import Tensor
 
 from argrad._checks import fail
 from argrad._errors import UnsupportedError
+from argrad._numerics import rows_of
 from argrad._types import Float, Generator, Int, Shape
 from argrad.class_noise.alias_table import check_weights, log_probs
 from argrad.class_noise.base import ClassNoise, Negatives, check_classes, check_num_classes
@@ -71,7 +72,7 @@ class InBatch(ClassNoise):
         if self._log_q is None:
             n = self.num_classes
             return torch.full(index.shape, -math.log(n), dtype=torch.float64, device=index.device)
-        return self._log_q.to(index.device)[index]
+        return rows_of(self._log_q.to(index.device), index)
 
     def negatives(
         self,

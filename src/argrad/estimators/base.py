@@ -115,6 +115,11 @@ class Estimator(ABC):
         if reason is not None:
             raise UnsupportedError(f"Cannot combine `{name}` with {q.structure!r}: {reason}")
         result = self._estimate(lambda z: checked_cost(name, f, q, z), q, generator)
+        if can_read(result) and not all_finite(result):
+            raise InputError(
+                f"`{name}(...)(f, q)`: the costs of f are so large that the estimate overflows; got "
+                f"{describe(result.detach())}. Scale f down, or compute in float64."
+            )
         if torch.is_grad_enabled() and not result.requires_grad:
             raise InputError(
                 f"`{name}(...)(f, q)`: nothing here needs a gradient: neither the scores of q nor a "

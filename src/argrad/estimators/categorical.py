@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from argrad._checks import check_shape
 from argrad._numerics import masked_scores, one_hot
 from argrad._types import Float, Generator, Shape
 from argrad.estimators.base import is_gibbs
@@ -46,7 +47,8 @@ class CategoricalPath(PathEstimator):
         """Vertices with this estimator's gradient."""
         law = as_gibbs(q)
         scores = masked_scores(law.scores, law.mask)
-        scores = scores.expand(torch.Size(sample_shape) + scores.shape)
+        shape = check_shape(f"{type(self).__name__}.rsample", "sample_shape", sample_shape)
+        scores = scores.expand(shape + scores.shape)
         if isinstance(q.structure, OneHot):
             return self._one_hot(scores, generator)
         return self._one_hot(torch.stack([torch.zeros_like(scores), scores], -1), generator)[..., 1]

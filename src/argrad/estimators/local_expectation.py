@@ -83,10 +83,10 @@ class LocalExpectation(Estimator):
             single = Gibbs(structure, scores, mask=mask)
             support = single.enumerate_support()
             log_p = single.log_prob(support)
-            values = support.reshape(
-                len(support), -1, *scores.shape[scores.dim() - structure.event_dims :]
-            )[:, 0]
-        return values, log_p.reshape(len(values), *law.batch_shape, -1)
+            event = scores.shape[scores.dim() - structure.event_dims :]
+            values = single.enumerate_support(expand=False).reshape(-1, *event)
+        joined = log_p.shape[1 + len(law.batch_shape) :].numel()
+        return values, log_p.reshape(len(values), *law.batch_shape, joined)
 
     def _swap_each(self, f: Cost, parts: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
         """Costs with variable j set to value k, `(S, K, J, *batch)`, in one evaluation of `f`."""

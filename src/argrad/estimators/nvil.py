@@ -87,7 +87,9 @@ class Nvil(nn.Module, Estimator):
         if self.baseline is None:
             return None
         scores = q.scores.detach()
-        features = torch.where(torch.isfinite(scores), scores, 0.0).reshape(*q.batch_shape, -1)
+        features = torch.where(torch.isfinite(scores), scores, 0.0).reshape(
+            *q.batch_shape, q.event_shape.numel()
+        )
         guess = self.baseline(features)
         if guess.shape == (*q.batch_shape, 1):
             guess = guess.squeeze(-1)

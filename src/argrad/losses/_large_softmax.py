@@ -27,7 +27,7 @@ def linear_log_prob(
     Small products are made in one piece. Large ones go to torch's chunked `linear_cross_entropy` (torch
     2.13), or else to checkpointed pieces. Chunked torch cannot be differentiated twice.
     """
-    x, y = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1)
+    x, y = hidden.reshape(-1, hidden.shape[-1]), target.reshape(-1).long()
     rows = rows_at_once(weight)
     if len(x) <= rows or is_transformed():
         loss = _cross_entropy(x, weight, bias, y)

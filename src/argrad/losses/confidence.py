@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from argrad._checks import check_event, check_floating, check_labels, check_scores, fail
+from argrad._checks import (
+    check_any_allowed,
+    check_event,
+    check_floating,
+    check_labels,
+    check_scores,
+    fail,
+)
 from argrad._numerics import logsumexp, widen
 from argrad._types import Float, Int
 
@@ -55,7 +62,7 @@ class ConfidenceLoss:
         if self.mode not in MODES:
             names = ", ".join(f'"{m}"' for m in MODES)
             raise fail("ConfidenceLoss", "mode", f"must be one of {names}", self.mode, "")
-        if not 0 <= self.beta < math.inf:
+        if not isinstance(self.beta, (int, float)) or not 0 <= self.beta < math.inf:
             raise fail("ConfidenceLoss", "beta", "must be finite and at least 0", self.beta, "")
         if not self.margins[0] <= self.margins[1]:
             advice = "Known inputs have the lower energy."
@@ -82,13 +89,16 @@ class ConfidenceLoss:
 
     def _check(self, name: str, logits: Tensor) -> None:
         check_floating("ConfidenceLoss", name, logits)
-        check_event("ConfidenceLoss", name, logits, 2)
+        check_event("ConfidenceLoss", name, logits)
         check_scores("ConfidenceLoss", name, logits)
+        check_any_allowed("ConfidenceLoss", logits)
 
     def inlier(
         self, logits: Float[Tensor, "*batch classes"], labels: Int[Tensor, "*batch"]
     ) -> Float[Tensor, "*batch"]:
         """The terms of known inputs."""
+        self._check("logits", logits)
+        check_labels("ConfidenceLoss", "labels", labels, logits)
         f = widen(logits)
         value = logsumexp(f) - f.gather(-1, labels.long()[..., None])[..., 0]
         if self.mode == "energy":
@@ -97,6 +107,7 @@ class ConfidenceLoss:
 
     def outlier(self, logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
         """The terms of outliers, $o$, at least 0."""
+        self._check("logits", logits)
         f = widen(logits)
         if self.mode == "kl":
             f = f - f.detach().amax(-1, keepdim=True)  # so that large logits do not cancel

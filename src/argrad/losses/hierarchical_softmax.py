@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import embedding, linear, logsigmoid
 
 from argrad import random
-from argrad._checks import check_count
-from argrad._numerics import widen
+from argrad._checks import check_count, refuse_meta
+from argrad._numerics import rows_of, widen
 from argrad._types import Float, Generator, Int
 from argrad.class_noise.alias_table import check_weights
 from argrad.losses._contrast import check_items, check_loss, logistic
@@ -80,7 +80,10 @@ class HierarchicalSoftmax(nn.Module):
     ) -> Float[Tensor, "*batch"]:
         r"""$-\log p(y \mid h)$ of each item."""
         check_items("HierarchicalSoftmax", hidden, target, self.in_features, self.num_classes)
-        path, sign = self.tree.path[target], self.tree.sign[target]  # (*batch, longest)
+        path, sign = (
+            rows_of(self.tree.path, target),
+            rows_of(self.tree.sign, target),
+        )  # (*batch, longest)
         rows = embedding(path, self.weight, sparse=self.sparse)
         scores = widen((rows @ hidden[..., None])[..., 0])
         loss = logistic(scores, sign.to(scores.dtype), sign != 0)
@@ -95,6 +98,7 @@ class HierarchicalSoftmax(nn.Module):
 
     def log_probs(self, hidden: Float[Tensor, "*batch d"]) -> Float[Tensor, "*batch n"]:
         """Of every class: down the tree, level by level, O(n) an item."""
+        refuse_meta("HierarchicalSoftmax.log_probs", "hidden", hidden)
         n, tree = self.num_classes, self.tree
         scores = widen(linear(hidden, self.weight))
         turns = torch.cat([logsigmoid(-scores), logsigmoid(scores)], -1)  # left, then right
@@ -111,6 +115,7 @@ class HierarchicalSoftmax(nn.Module):
         self, hidden: Float[Tensor, "*batch d"], *, generator: Generator = None
     ) -> Int[Tensor, "*batch"]:
         """One class for each item, by walking down the tree: O(depth)."""
+        refuse_meta("HierarchicalSoftmax.sample", "hidden", hidden)
         n, tree = self.num_classes, self.tree
         node = torch.full(hidden.shape[:-1], 2 * n - 2, device=hidden.device)
         options: dict[str, Any] = {"dtype": torch.float64, "device": hidden.device}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from argrad._checks import check_floating, check_mask, check_scores, check_tau, fail
+from argrad._checks import check_floating, check_mask, check_scores, check_tau, fail, fits
 from argrad._numerics import widen
 from argrad._types import Bool, Float
 from argrad.losses._contrast import Scores, check_loss, ranking
@@ -73,12 +73,14 @@ class InfoNCE:
         """
         self._check(query, key, negatives)
         x, y = self._prepare(query), self._prepare(key)
+        dtype = torch.promote_types(x.dtype, y.dtype)
+        x, y = x.to(dtype), y.to(dtype)
         size = math.prod(key.shape[:-1])
-        others = y.reshape(size, y.shape[-1]) if negatives is None else self._prepare(negatives)
+        others = (
+            y.reshape(size, y.shape[-1]) if negatives is None else self._prepare(negatives).to(dtype)
+        )
         first = (x * y).sum(-1)
         rest = x @ others.mT if others.dim() == 2 else (others @ x[..., None])[..., 0]
-        if mask is not None:
-            check_mask("InfoNCE", mask, rest.shape)
         if negatives is None:
             mask = _others_only(query, mask, rest.shape)
         return self.of_scores(first, rest, log_q=log_q, mask=mask).to(query.dtype)
@@ -92,6 +94,15 @@ class InfoNCE:
         mask: Bool[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "*batch"]:
         """The same from scores (before division by `tau`) that some other model has computed."""
+        check_floating("InfoNCE", "positive", positive)
+        check_floating("InfoNCE", "negative", negative)
+        if negative.dim() != positive.dim() + 1 or not fits(negative.shape[:-1], positive.shape):
+            rule = f"must have shape {(*positive.shape, 'm')}"
+            raise fail(
+                "InfoNCE", "negative", rule, f"shape {tuple(negative.shape)}", "m scores an item."
+            )
+        if mask is not None:
+            check_mask("InfoNCE", mask, negative.shape)
         check_scores("InfoNCE", "positive", positive)
         check_scores("InfoNCE", "negative", negative)
         first, rest = widen(positive) / self.tau, widen(negative) / self.tau

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from argrad._checks import fail
 from argrad._errors import InputTypeError
+from argrad._numerics import rows_of
 from argrad._types import Float, Generator, Int
 from argrad.class_noise.base import ClassNoise, Negatives
 from argrad.losses._contrast import Scores, data_against_noise
@@ -130,10 +131,10 @@ class NCE(SampledLoss):
         self._check("NCE.log_prob", hidden, target)
         if normalise:
             return linear_log_prob(hidden, self.weight, self.bias, target)
-        rows = self.weight[target]
+        rows = rows_of(self.weight, target)
         score = (hidden * rows).sum(-1)
         if self.bias is not None:
-            score = score + self.bias[target]
+            score = score + rows_of(self.bias, target)
         return score - self._log_z(hidden)
 
     def sample(

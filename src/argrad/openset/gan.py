@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from argrad import random
-from argrad._checks import check_count, check_floating, fail
+from argrad._checks import check_count, check_finite, check_floating, fail
 from argrad._types import Float, Generator, Int
 from argrad.losses.confidence import ConfidenceLoss
 
@@ -28,8 +28,9 @@ def pull_away(x: Float[Tensor, "m ..."]) -> Float[Tensor, ""]:
     References: [zhao2017].
     """
     check_floating("pull_away", "x", x)
-    if x.dim() < 2 or len(x) < 2:
+    if x.dim() < 2 or len(x) < 2 or x[0].numel() == 0:
         raise fail("pull_away", "x", "must hold at least two samples", f"shape {tuple(x.shape)}", "")
+    check_finite("pull_away", "x", x)
     flat = x.flatten(1)
     # first to size 1, so that squares of small samples do not underflow; a zero is orthogonal to everything
     size = flat.detach().abs().amax(-1, keepdim=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from argrad._checks import check_event, check_floating, check_scores
+from argrad._checks import check_any_allowed, check_event, check_floating, check_scores, fail
 from argrad._numerics import logsumexp, widen
 from argrad._types import Float
 
@@ -31,6 +31,7 @@ def max_softmax(logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batc
     References: [hendrycks2017].
     """
     z = _check("max_softmax", logits)
+    check_any_allowed("max_softmax", z)
     top = z.argmax(-1, keepdim=True)
     # how much less likely than the winner, all together; the winner itself is left out
     others = torch.exp(z - z.gather(-1, top)).scatter(-1, top, 0.0).sum(-1)
@@ -61,6 +62,7 @@ def entropy(logits: Float[Tensor, "*batch classes"]) -> Float[Tensor, "*batch"]:
     References: [hendrycks2017].
     """
     z = _check("entropy", logits)
+    check_any_allowed("entropy", z)
     top = z.argmax(-1, keepdim=True)
     gap = z - z.gather(-1, top)
     others = torch.exp(gap).scatter(-1, top, 0.0).sum(-1, keepdim=True)
@@ -98,4 +100,8 @@ def reject(logits: Float[Tensor, "*batch classes_and_one"]) -> Float[Tensor, "*b
     References: [vernekar2019].
     """
     z = _check("reject", logits)
+    if z.shape[-1] < 2:
+        advice = "The last class stands for none of the others."
+        raise fail("reject", "logits", "must have at least two classes", z.shape[-1], advice)
+    check_any_allowed("reject", z)
     return (z[..., -1] - logsumexp(z[..., :-1])).to(logits.dtype)

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from argrad import random
-from argrad._checks import check_count, check_floating, fail
+from argrad._checks import check_count, check_finite, check_floating, check_positive, fail, refuse_meta
 from argrad._errors import ConvergenceError
+from argrad._numerics import widen
 from argrad._types import Float, Generator
 
 _ROUNDS = 200  # of drawing anew what came out too near
@@ -48,6 +49,9 @@ class Shell:
         if data.dim() < 2 or len(data) < 2 or data[0].numel() == 0:
             rule = "must hold at least two examples of shape `(n, *event)`"
             raise fail("Shell", "data", rule, f"shape {tuple(data.shape)}", "")
+        refuse_meta("Shell", "data", data)
+        check_finite("Shell", "data", data)
+        check_positive("Shell", "inner", inner)
         if not 0 < inner < outer < math.inf:
             advice = "Both are in units of the data's own spacing."
             raise fail(
@@ -55,7 +59,7 @@ class Shell:
             )
         self.data = data.detach()
         self.inner, self.outer = float(inner), float(outer)
-        self._flat = self.data.flatten(1)
+        self._flat = widen(self.data.flatten(1))
         nearest = self._nearest(self._flat, skip_itself=True)
         self.radius = float(nearest.quantile(0.95))
         if self.radius == 0:
@@ -79,7 +83,7 @@ class Shell:
             raise ConvergenceError(
                 f"`Shell.sample` found only {n - missing} of {n} points outside of the data. Raise `outer`."
             )
-        return torch.cat(kept).reshape(n, *self.data.shape[1:])
+        return torch.cat(kept).reshape(n, *self.data.shape[1:]).to(self.data.dtype)
 
     def _propose(self, n: int, generator: Generator) -> Tensor:
         options = {"dtype": self._flat.dtype, "device": self._flat.device}

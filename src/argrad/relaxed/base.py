@@ -18,6 +18,7 @@ from argrad._checks import (
     check_event,
     check_floating,
     check_scores,
+    check_shape,
     check_tau,
     fail,
     is_transformed,
@@ -151,4 +152,5 @@ class FromLogits(Distribution):
         return torch.log(probs.masked_fill(zero, 1.0)).masked_fill(zero, -math.inf)
 
     def _expanded_logits(self, sample_shape: Shape) -> Tensor:
-        return widen(self.logits).expand(torch.Size(sample_shape) + self.logits.shape)
+        shape = check_shape(f"{type(self).__name__}.rsample", "sample_shape", sample_shape)
+        return widen(self.logits).expand(shape + self.logits.shape)

@@ -13,6 +13,7 @@ from torch.distributions.kl import register_kl
 
 from argrad._checks import (
     can_read,
+    check_shape,
     fail,
 )
 from argrad._numerics import one_hot, widen
@@ -87,7 +88,8 @@ class GumbelSoftmax(FromLogits):
 
     def rsample(self, sample_shape: Shape = (), *, generator: Generator = None) -> Tensor:
         """One-hot samples with the gradient of the relaxed ones."""
-        scores = self.logits.expand(torch.Size(sample_shape) + self.logits.shape)
+        shape = check_shape("GumbelSoftmax.rsample", "sample_shape", sample_shape)
+        scores = self.logits.expand(shape + self.logits.shape)
         return gumbel_softmax(scores, self.tau, hard=True, generator=generator)
 
     def log_prob(self, value: Float[Tensor, "*shape"]) -> Float[Tensor, "*batch"]:

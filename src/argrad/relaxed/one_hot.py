@@ -11,11 +11,7 @@ from torch.distributions import constraints
 from torch.distributions.constraints import Constraint
 
 from argrad import random
-from argrad._checks import (
-    can_read,
-    check_floating,
-    fail,
-)
+from argrad._checks import can_read, check_floating, check_no_overflow, fail
 from argrad._errors import InputError
 from argrad._numerics import logsumexp, widen
 from argrad._types import Float, Generator, Shape
@@ -83,6 +79,7 @@ class RelaxedOneHot(FromLogits):
         first = torch.where(open_, terms - x, 0.0).sum(-1)
         log_tau = torch.log(torch.as_tensor(self.tau, dtype=x.dtype, device=x.device))
         result = torch.lgamma(n.to(x.dtype)) + (n - 1) * log_tau + first - n * logsumexp(terms)
+        check_no_overflow("RelaxedOneHot.log_prob", "logits", self.logits, result)
         return result.masked_fill(outside, -math.inf).to(self.logits.dtype)
 
     def log_prob(self, value: Float[Tensor, "*shape"]) -> Float[Tensor, "*batch"]:

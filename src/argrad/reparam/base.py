@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from argrad import random
-from argrad._checks import fail
+from argrad._checks import check_finite, check_floating, check_shape, fail
 from argrad._errors import InputTypeError
 from argrad._numerics import compute_dtype, widen
 from argrad._types import Float, Generator, Shape
@@ -34,6 +34,7 @@ def two_sided(u: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         >>> ag.reparam.Exponential(1.0).transform(ag.reparam.two_sided(torch.tensor(0.9)))  # log 10
         tensor(2.3026)
     """
+    check_floating("two_sided", "u", u)
     return torch.where(u < 0.5, -2 * u, 2 * (1 - u))
 
 
@@ -45,6 +46,7 @@ def uniform_of(eps: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         >>> ag.reparam.uniform_of(torch.tensor([-0.2, 0.2]))
         tensor([0.1000, 0.9000])
     """
+    check_floating("uniform_of", "eps", eps)
     return torch.where(eps < 0, -eps / 2, 1 - eps / 2)
 
 
@@ -142,7 +144,8 @@ class Reparameterized(Distribution, ABC):
             names = ", ".join(f'"{k}"' for k in KINDS)
             raise fail(f"{self._name}.noise", "kind", f"must be one of {names}", kind, "")
         random.check_generator(f"{self._name}.noise", generator)
-        shape = torch.Size(sample_shape)
+        self._check_parameters()
+        shape = check_shape(f"{self._name}.noise", "sample_shape", sample_shape)
         one = self.batch_shape + self.event_shape + torch.Size(self.noise_dims)
         options: dict[str, Any] = {
             "dtype": compute_dtype(self._like.dtype),
@@ -159,6 +162,17 @@ class Reparameterized(Distribution, ABC):
             return torch.cat([half, self._mirror(half)]).reshape(shape + one)
         points = {"sobol": sobol, "stratified": stratified}[kind](n, one.numel(), generator)
         return self._of_uniform(points).to(**options).reshape(shape + one)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log-density."""
+        self._check_parameters()
+        return super().log_prob(value)
+
+    def _check_parameters(self) -> None:
+        """Torch lets an infinite location pass, whose density is NaN."""
+        for name in self.arg_constraints:
+            if name in self.__dict__:
+                check_finite(self._name, name, self.__dict__[name])
 
     @property
     def _name(self) -> str:

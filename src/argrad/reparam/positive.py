@@ -72,7 +72,11 @@ class Kumaraswamy(Reparameterized, distributions.Kumaraswamy):
         r"""$(1 - P(Z > z)^{1/b})^{1/a}$."""
         a, b = self._widened(self.concentration1, self.concentration0)
         log_power = log1mexp(log_upper(self._check_noise(eps)) / b)
-        return torch.exp(log_power / a).to(self.concentration1.dtype)
+        dtype = self.concentration1.dtype
+        least, most = torch.finfo(dtype).smallest_normal, 1 - torch.finfo(dtype).eps / 2
+        return (
+            torch.exp(log_power / a).to(dtype).clamp(least, most)
+        )  # the density at 0 and 1 is infinite
 
     def noise_of(self, z: Tensor, *, generator: Generator = None) -> Tensor:
         """Noise that `transform` maps to `z`."""
@@ -128,6 +132,8 @@ class _GammaQuantile(torch.autograd.Function):
     def forward(shape: Tensor, eps: Tensor) -> Tensor:
         from scipy import special
 
+        if shape.is_meta:
+            return torch.empty_like(shape)
         a, e = shape.detach().cpu().numpy(), eps.detach().cpu().numpy()
         tail = abs(e) / 2
         g = np.where(e > 0, special.gammaincinv(a, tail), special.gammainccinv(a, tail))

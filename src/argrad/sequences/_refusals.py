@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from argrad._checks import fail
+from argrad._checks import can_read, fail, is_integral, refuse_meta
 from argrad._errors import InputError, InputTypeError, UnsupportedError
 
 _REASONS = {
@@ -38,11 +40,39 @@ def check_tokens(call: str, name: str, value: object, dims: int) -> Tensor | Non
     """Integers `(batch,)`, `(batch, p)` or `(batch, k, length)`, or nothing."""
     if value is None:
         return None
-    if not isinstance(value, Tensor) or value.is_floating_point() or value.dim() != dims:
+    if not isinstance(value, Tensor) or not is_integral(value) or value.dim() != dims:
         got = f"{value.dtype}, shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
         shape = {1: "(batch,)", 2: "(batch, length)", 3: "(batch, k, length)"}[dims]
         raise fail(call, name, f"must be an integer tensor of shape {shape}", got, "")
     return value.long()
+
+
+def check_eos(call: str, eos: Any) -> tuple[int, ...]:
+    """The tokens that end a sequence."""
+    if eos is None:
+        return ()
+    try:
+        return tuple(operator.index(token) for token in ((eos,) if isinstance(eos, int) else eos))
+    except TypeError:
+        advice = "None lets `max_len` alone end a sequence."
+        raise fail(
+            call, "eos", "must be a token, several of them, or None", repr(eos), advice
+        ) from None
+
+
+def check_vocabulary(call: str, name: str, tokens: Tensor, logits: torch.Size) -> None:
+    """As many rows as the logits `(batch, m, vocabulary)`, and tokens that they know."""
+    batch, _, vocabulary = logits
+    if len(tokens) != batch:
+        got = f"{len(tokens)} rows"
+        raise fail(call, name, f"must have the {batch} rows that `step` answers for", got, "")
+    if tokens.numel() and can_read(tokens):
+        low, high = torch.aminmax(tokens)
+        if low < 0 or high >= vocabulary:
+            rule = f"must hold tokens from 0 to {vocabulary - 1}"
+            raise fail(
+                call, name, rule, tokens, "`step` has no logits for others; pad with any of these."
+            )
 
 
 def check_answer(call: str, answer: object, rows: int | None) -> None:
@@ -59,6 +89,7 @@ def check_answer(call: str, answer: object, rows: int | None) -> None:
             f"`{call}(step=...)` must return logits in a floating-point tensor; got {got}. "
             "Return the model's output before softmax or arg max."
         )
+    refuse_meta(call, "step", logits)
     if logits.dim() != 2 or (rows is not None and logits.shape[0] != rows):
         shape = f"({rows if rows is not None else 'batch'}, vocabulary)"
         rule = f"must return logits of shape {shape} for the tokens it is given"

@@ -8,7 +8,7 @@ from typing import Any, Unpack
 import torch
 from torch import Tensor
 
-from argrad._checks import check_count, fail
+from argrad._checks import check_count, check_finite, fail
 from argrad._types import Float, Generator, Int
 from argrad.sequences import _refusals as refuse
 from argrad.sequences.codes import Renew, Start, decode, root_start
@@ -151,4 +151,5 @@ def _mean_reward(
     if not isinstance(values, Tensor) or values.shape != (batch * n,):
         got = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
         raise fail(call, "reward", f"must return one number a sequence, shape ({batch * n},)", got, "")
+    check_finite(call, "reward", values)
     return values.view(batch, n).double().mean(-1)

@@ -182,7 +182,7 @@ def make_decoder(
             f"`{call}(step=...)` must be a function `(tokens, state) -> (logits, state)`; "
             f"got {type(step).__name__}."
         )
-    ends = () if eos is None else (eos,) if isinstance(eos, int) else tuple(int(e) for e in eos)
+    ends = refuse.check_eos(call, eos)
     max_len = check_count(call, "max_len", max_len, 1, None, "It counts the tokens after the prefix.")
     min_len = check_count(
         call, "min_len", options.get("min_len", 0), 0, max_len, "It must not exceed `max_len`."
@@ -196,7 +196,7 @@ def make_decoder(
         eos=ends,
         max_len=max_len,
         min_len=min_len,
-        tau=float(check_tau(call, options.get("tau", 1.0), torch.Size())),
+        tau=float(check_tau(call, options.get("tau", 1.0), torch.Size(), any_positive=True)),
         mask=options.get("mask"),
         processors=(processors,) if callable(processors) else tuple(processors),
         stop=options.get("stop"),

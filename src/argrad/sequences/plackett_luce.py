@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from argrad import random
-from argrad._checks import check_event, check_floating
+from argrad._checks import check_log_probs
 from argrad._numerics import log1mexp, logsumexp
 from argrad._types import Float, Generator
 
@@ -33,8 +33,7 @@ def plackett_luce_log_prob(log_p: Float[Tensor, "*batch k"]) -> Float[Tensor, "*
 
     References: [plackett1975], [luce1959].
     """
-    check_floating("plackett_luce_log_prob", "log_p", log_p)
-    check_event("plackett_luce_log_prob", "log_p", log_p)
+    check_log_probs("plackett_luce_log_prob", log_p)
     phi = log_p.double()
     return (phi - log_remaining(phi)[..., :-1]).sum(-1).to(log_p.dtype)
 
@@ -68,8 +67,7 @@ def hindsight_gumbels(
 
     References: [shi2020].
     """
-    check_floating("hindsight_gumbels", "log_p", log_p)
-    check_event("hindsight_gumbels", "log_p", log_p)
+    check_log_probs("hindsight_gumbels", log_p)
     phi = log_p.detach().double()
     location = log_remaining(phi)  # (*batch, k + 1)
     noise = random.gumbel(location.shape, dtype=phi.dtype, device=phi.device, generator=generator)

@@ -15,6 +15,7 @@ import math
 import torch
 from torch import Tensor
 
+from argrad._checks import check_count, check_log_probs
 from argrad._numerics import log1mexp, logsumexp
 from argrad._types import Float
 
@@ -37,6 +38,7 @@ def log_prob_set(log_p: Float[Tensor, "*batch k"]) -> Float[Tensor, "*batch"]:
 
     References: [kool2020].
     """
+    check_log_probs("log_prob_set", log_p, drawn=True)
     log_terms, log_weight = _integrand(log_p)
     return logsumexp(log_weight + log_terms.sum(-1)).to(log_p.dtype)
 
@@ -63,6 +65,8 @@ def leave_one_out_log_ratio(
 
     References: [kool2020].
     """
+    check_log_probs("leave_one_out_log_ratio", log_p, drawn=True)
+    order = check_count("leave_one_out_log_ratio", "order", order, 1, 2, "2 is the baseline's table.")
     log_terms, joint = _factors(log_p)
     one = _first_order(log_terms, joint)
     if order == 1:

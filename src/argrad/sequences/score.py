@@ -61,11 +61,14 @@ def sequence_log_prob(
     if length.shape != tokens.shape[:2]:
         rule = f"must have the tokens' shape without the last dimension, {tuple(tokens.shape[:2])}"
         raise fail(call, "length", rule, f"shape {tuple(length.shape)}", "One number a sequence.")
+    refuse.check_tokens(call, "length", length, 2)
     decoder = make_decoder(call, step, state, eos, tokens.shape[-1], **options)
     front, terms = decoder.start(), []
+    refuse.check_vocabulary(call, "tokens", tokens, front.logits.shape)
     parents = torch.zeros_like(tokens[..., 0])
     for time in range(tokens.shape[-1]):
         counts = time < length
+        refuse.check_logits(call, front.logits.detach(), tokens[..., :time], counts)
         log_p = front.logits.log_softmax(-1).expand(-1, tokens.shape[1], -1)
         log_p = log_p.gather(-1, tokens[..., time, None])[..., 0]
         terms.append(torch.where(counts, log_p, 0.0))

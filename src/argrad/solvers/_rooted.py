@@ -92,4 +92,5 @@ def symmetric(scores: Float[Tensor, "*batch n n"]) -> Float[Tensor, "*batch n n"
 def _root_first(like: Tensor, root: int) -> Tensor:
     """Node numbers with the root moved to the front."""
     n = like.shape[-2]
-    return torch.tensor([root, *range(root), *range(root + 1, n)], device=like.device)
+    node = torch.arange(n, device=like.device)
+    return torch.where(node == 0, root, torch.where(node <= root, node - 1, node))

@@ -53,6 +53,8 @@ def arborescence_argmax(
     check_root(call, scores, root, single_root)
     if single_root and scores.shape[-1] == 1:
         raise no_tree_allowed(call, torch.ones(1, device="cpu"))
+    if scores.is_meta:
+        return torch.empty_like(scores)
     arcs = split_root(widen(scores.detach()), root).cpu()
     single = single_root or root is None
     heads = _edmonds(arcs, single) if is_transformed() else _edmonds_kernel(arcs, single)

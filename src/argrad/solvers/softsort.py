@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from argrad._checks import check_event, check_floating, check_scores, check_tau
+from argrad._checks import check_event, check_floating, check_no_overflow, check_scores, check_tau
 from argrad._numerics import widen
 from argrad._types import Float, Tau
 
@@ -102,7 +102,9 @@ def neuralsort(scores: Float[Tensor, "*batch n"], tau: Tau = 1.0) -> Float[Tenso
     count = (~out).sum(-1, keepdim=True).to(s.dtype)
     factor = count + 1 - 2 * place
     values = factor[..., :, None] * s[..., None, :] - gaps.sum(-1)[..., None, :]
-    return _softmax_rows(values, out, tau).to(scores.dtype)
+    soft = _softmax_rows(values, out, tau)
+    check_no_overflow("neuralsort", "scores", scores, soft)
+    return soft.to(scores.dtype)
 
 
 def _check(call: str, scores: object) -> None:

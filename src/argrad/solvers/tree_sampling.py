@@ -100,6 +100,8 @@ def _sample(
 ) -> Tensor:
     """1 at the arcs of a random tree, `(*sample_shape, *batch, m + 1, m)`."""
     check_generator(call, generator)
+    if arcs.is_meta:
+        return arcs.new_empty((*sample_shape, *arcs.shape), dtype=dtype)
     words = _words(generator)
     count = math.prod(sample_shape)
     draw = _draw_heads if is_transformed() else _draw_heads_kernel

@@ -25,6 +25,7 @@ from argrad._checks import (
     describe,
     fail,
     is_transformed,
+    refuse_meta,
 )
 from argrad._errors import InputError, InputTypeError, UnsupportedError
 from argrad._numerics import widen
@@ -106,6 +107,8 @@ def lazy_gumbel_topk(
     """
     k = check_count(CALL, "k", k, 1, None, "It is the number of items to draw.")
     n = check_count(CALL, "n", n, 1, None, "It is the number of items in all.")
+    if isinstance(top_logits, Tensor):
+        refuse_meta(CALL, "top_logits", top_logits)
     best, ids, b = _check(top_logits, top_ids, bound, n, generator)
     m = best.shape[-1]
     rng = _counter(generator)

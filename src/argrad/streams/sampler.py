@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Sampler
 
-from argrad._checks import check_count, check_floating, fail
+from argrad._checks import check_count, check_floating, fail, refuse_meta
 from argrad._errors import InputError
 from argrad.random import CounterRNG
 from argrad.streams.top_k import PIECE, GumbelTopKStream
@@ -142,6 +142,7 @@ def _pieces(weights: object) -> Callable[[], Iterator[Batch]]:
         check_floating(CALL, "weights", torch.from_numpy(np.zeros(0, weights.dtype)))
     else:
         check_floating(CALL, "weights", weights)
+        refuse_meta(CALL, "weights", weights)  # pyright: ignore[reportArgumentType]
     assert isinstance(weights, Tensor | np.ndarray)
     if weights.ndim != 1:
         rule, got = "must have one dimension", f"shape {tuple(weights.shape)}"

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from argrad._checks import bad_values, check_count, check_floating, fail
+from argrad._checks import bad_values, check_count, check_floating, fail, refuse_meta
 from argrad._errors import InputError, InputTypeError
 from argrad._numerics import widen
 from argrad.random import CounterRNG
@@ -170,6 +170,7 @@ def _floats(name: str, values: object) -> np.ndarray:
     if not isinstance(values, np.ndarray):
         check_floating(_CALL, name, values)
         assert isinstance(values, Tensor)
+        refuse_meta(_CALL, name, values)
         return widen(values.detach()).cpu().reshape(-1).numpy()
     flat = np.asarray(values).reshape(-1)
     if flat.dtype == np.float16:

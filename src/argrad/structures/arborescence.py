@@ -68,6 +68,7 @@ class Arborescence(Structure):
 
     def contains(self, z: Tensor) -> Tensor:
         """One head for each child, none for the root, everything reached from it."""
+        self._check_dims("contains", z)
         heads = z.sum(-2)
         right = is_binary(z, 2) & (z.diagonal(dim1=-2, dim2=-1) == 0).all(-1)
         right = right & (heads.sum(-1) == z.shape[-1] - 1) & (heads <= 1).all(-1)

@@ -23,7 +23,10 @@ from argrad._checks import (
     check_event,
     check_floating,
     check_mask,
+    check_possible,
+    check_quotient,
     check_scores,
+    check_shape,
     check_tau,
     fail,
 )
@@ -175,6 +178,15 @@ class Structure(ABC):
         check_event(call, "scores", scores, self.event_dims)
         self._check_event_shape(call, scores.shape[scores.dim() - self.event_dims :])
 
+    def _check_dims(self, call: str, z: object) -> None:
+        """Enough dimensions for one item, of its kind of shape."""
+        call = f"{self.name}.{call}"
+        if not isinstance(z, Tensor):
+            check_floating(call, "z", z)
+            return
+        check_event(call, "z", z, self.event_dims)
+        self._check_event_shape(call, z.shape[z.dim() - self.event_dims :])
+
     def _check_vertices(self, call: str, z: Tensor) -> None:
         if can_read(z) and z.numel() and not bool(self.contains(z).all()):
             advice = f"`{self.name}.contains(z)` tells which items are not."
@@ -225,6 +237,7 @@ class Structure(ABC):
         clean = self._clean("relax", scores, mask)
         batch = clean.shape[: clean.dim() - self.event_dims]
         tau = check_tau(f"{self.name}.relax", tau, batch, self.event_dims)
+        check_quotient(f"{self.name}.relax", clean, tau)
         regularizer = self.default_regularizer if regularizer is None else regularizer
         makers = self._relaxations(tau)
         if type(regularizer) not in makers:
@@ -243,6 +256,8 @@ class Structure(ABC):
                     f"`{self.name}.relax(backward=Unrolled())` with {regularizer!r} has no steps to unroll: its "
                     "solver is not made of differentiable operations. Use `Implicit()` or `FiniteDifference()`."
                 )
+            if self.has_log_partition and can_read(clean):
+                check_possible(f"{self.name}.relax", self._log_partition(clean.detach()))
             soft = unrolled(clean)
             if (
                 clean.requires_grad and not soft.requires_grad
@@ -297,7 +312,8 @@ class Structure(ABC):
         """
         random.check_generator(f"{self.name}.sample", generator)
         clean = self._clean("sample", scores, mask).detach()
-        return self._sample(clean, torch.Size(sample_shape), generator).to(scores.dtype)
+        shape = check_shape(f"{self.name}.sample", "sample_shape", sample_shape)
+        return self._sample(clean, shape, generator).to(scores.dtype)
 
     def log_prob(
         self,
@@ -309,8 +325,9 @@ class Structure(ABC):
         r"""$\langle\theta, z\rangle - A(\theta)$ for vertices `z` (leading sample dims allowed)."""
         clean = self._clean("log_prob", scores, mask)
         self._check_vertices(f"{self.name}.log_prob", z)
-        result = self._inner(clean, z.to(clean.dtype)) - self._log_partition(clean)
-        return result.to(scores.dtype)
+        log_z = self._log_partition(clean)
+        check_possible(f"{self.name}.log_prob", log_z)
+        return (self._inner(clean, z.to(clean.dtype)) - log_z).to(scores.dtype)
 
     def enumerate(
         self,
@@ -320,8 +337,8 @@ class Structure(ABC):
         device: torch.device | str | None = None,
     ) -> Float[Tensor, "count ..."]:
         """All vertices for scores of this event shape, `(count, *event_shape)`; refuses above 10^6."""
-        shape = torch.Size(event_shape)
         call = f"{self.name}.enumerate"
+        shape = check_shape(call, "event_shape", event_shape)
         if len(shape) != self.event_dims:
             rule = f"must have {self.event_dims} dimension{'s' * (self.event_dims > 1)}"
             raise fail(call, "event_shape", rule, tuple(shape), "It is the shape of one item's scores.")

@@ -50,6 +50,7 @@ class Bits(Structure):
 
     def contains(self, z: Tensor) -> Tensor:
         """Zeros and ones."""
+        self._check_dims("contains", z)
         return is_binary(z, 1)
 
     def count(self, event_shape: Shape) -> int:

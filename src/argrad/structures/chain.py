@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from argrad._checks import fail
+from argrad._checks import check_event, check_floating, fail, fits
 from argrad._types import Float, Generator, Int, Shape, Tau
 from argrad.regularizers import ExponentialFamily
 from argrad.solvers import chain as solver
@@ -48,6 +48,16 @@ class Chain(Structure):
         Each unary score is added once: places 0 ... L-2 with the pair to their right, the last with
         the pair to its left.
         """
+        check_floating("Chain.scores", "unary", unary)
+        check_event("Chain.scores", "unary", unary, 2)
+        *batch, length, classes = unary.shape
+        if length < 2:
+            advice = "A chain of one place is a choice: use `OneHot`."
+            raise fail("Chain.scores", "unary", "must have at least two places", length, advice)
+        pairs = (*batch, length - 1, classes, classes)
+        if pairwise is not None and not fits(pairwise.shape, pairs):
+            got, advice = f"shape {tuple(pairwise.shape)}", "One matrix a pair of neighbours."
+            raise fail("Chain.scores", "pairwise", f"must broadcast to shape {pairs}", got, advice)
         scores = unary[..., :-1, :, None] + torch.zeros_like(unary[..., 1:, None, :])
         last = torch.zeros_like(scores)
         last[..., -1, :, :] = 1.0
@@ -73,6 +83,7 @@ class Chain(Structure):
 
     def contains(self, z: Tensor) -> Tensor:
         """One pair a step, and neighbouring pairs that agree on the tag between them."""
+        self._check_dims("contains", z)
         one = (z.flatten(-2).sum(-1) == 1).all(-1)
         agree = (z[..., :-1, :, :].sum(-2) == z[..., 1:, :, :].sum(-1)).flatten(-2).all(-1)
         return is_binary(z, 3) & one & agree

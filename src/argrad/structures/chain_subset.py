@@ -71,6 +71,7 @@ class ChainSubset(Structure):
 
     def contains(self, z: Tensor) -> Tensor:
         """The right number of items, and pairwise parts that agree with them."""
+        self._check_dims("contains", z)
         n = (z.shape[-1] + 1) // 2
         items, pairs = z[..., :n], z[..., n:]
         agree = (pairs == items[..., 1:] * items[..., :-1]).all(-1)

@@ -57,6 +57,7 @@ class Matching(Structure):
 
     def contains(self, z: Tensor) -> Tensor:
         """At most one 1 in each row and column, and as many as can be unless partial."""
+        self._check_dims("contains", z)
         right = is_binary(z, 2) & (z.sum(-1) <= 1).all(-1) & (z.sum(-2) <= 1).all(-1)
         return right if self.partial else right & (z.sum((-2, -1)) == min(z.shape[-2:]))
 

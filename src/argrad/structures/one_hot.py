@@ -58,6 +58,7 @@ class OneHot(Structure):
 
     def contains(self, z: Tensor) -> Tensor:
         """Zeros and a single one."""
+        self._check_dims("contains", z)
         return is_binary(z, 1) & (z.sum(-1) == 1)
 
     def count(self, event_shape: Shape) -> int:

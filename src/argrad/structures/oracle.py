@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from argrad._checks import check_count, fail
+from argrad._checks import check_count, check_finite, fail
 from argrad._errors import UnsupportedError
 from argrad._types import Shape
 from argrad.structures.base import Structure
@@ -58,6 +58,7 @@ class Oracle(Structure):
             shape = tuple(z.shape) if isinstance(z, Tensor) else type(z).__name__
             rule = f"must return a tensor of the scores' shape {tuple(scores.shape)}"
             raise fail("Oracle", "fn", rule, f"{shape}", "")
+        check_finite("Oracle", "fn", z)
         return z
 
     def contains(self, z: Tensor) -> Tensor:

@@ -70,6 +70,7 @@ class Permutation(Structure):
 
     def contains(self, z: Tensor) -> Tensor:
         """One 1 in each row and column."""
+        self._check_dims("contains", z)
         return is_binary(z, 2) & (z.sum(-1) == 1).all(-1) & (z.sum(-2) == 1).all(-1)
 
     def count(self, event_shape: Shape) -> int:

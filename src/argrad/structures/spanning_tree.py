@@ -57,6 +57,7 @@ class SpanningTree(Structure):
 
     def contains(self, z: Tensor) -> Tensor:
         """Symmetric, n - 1 edges, connected."""
+        self._check_dims("contains", z)
         n = z.shape[-1]
         symmetric = (z == z.mT).flatten(-2).all(-1) & (z.diagonal(dim1=-2, dim2=-1) == 0).all(-1)
         return is_binary(z, 2) & symmetric & (z.sum((-2, -1)) == 2 * (n - 1)) & all_reached(z, 0)

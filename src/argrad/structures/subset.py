@@ -87,6 +87,7 @@ class Subset(Structure):
 
     def contains(self, z: Tensor) -> Tensor:
         """Zeros and ones with the right sum."""
+        self._check_dims("contains", z)
         total = z.sum(-1)
         return is_binary(z, 1) & ((total <= self.k) if self.at_most else (total == self.k))
 

@@ -1,0 +1,1 @@
+"""Hostile input for every public function; `python -m tests.fuzz --help`."""
