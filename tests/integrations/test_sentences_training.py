@@ -23,7 +23,7 @@ from argrad.integrations.sentences.data import generated_examples, generated_sts
 from argrad.integrations.sentences.encoder import GatedEncoder
 from argrad.integrations.sentences.objective import SimCSE
 from argrad.integrations.sentences.options import DataOptions, ModelOptions, TrainOptions
-from argrad.integrations.sentences.train import GATES, gate, main, objective, run
+from argrad.integrations.sentences.train import GATES, checkpoint, gate, main, objective, run
 from argrad.integrations.sentences.trainer import SimCSETrainer, parameter_groups
 
 EXAMPLES = generated_examples(24)
@@ -239,11 +239,23 @@ def test_scores_are_its_evaluation_and_tensorboard_has_all(tmp_path):
     assert loaded.encode(WORDS[:3]).shape == (3, 32)
 
 
+def test_a_checkpoint_that_was_not_finished_is_passed_over(tmp_path):
+    args = arguments(tmp_path)
+    assert checkpoint(args) is None
+    for step, text in ((8, '{"a": 1}'), (12, '{"a": 1}'), (16, '{"a"')):
+        (tmp_path / f"checkpoint-{step}").mkdir()
+        (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(text)
+    (tmp_path / "checkpoint-20").mkdir()
+    assert checkpoint(args) == str(tmp_path / "checkpoint-12")
+    assert checkpoint(arguments(tmp_path, overwrite_output_dir=True)) is None
+    assert checkpoint(arguments(tmp_path, resume_from_checkpoint="x")) == "x"
+
+
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path):
     words = "--model_name_or_path tiny --train_file generated --sts_folder generated --keep 0.6 --do_train --do_eval "
     words += (
-        "--save_steps 5 --logging_steps 1 --max_steps 40 --per_device_train_batch_size 16 --use_cpu "
+        "--save_steps 4 --logging_steps 1 --max_steps 12 --per_device_train_batch_size 16 --use_cpu "
     )
     words += "--report_to none"
 
@@ -258,7 +270,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path):
 
     assert start("whole").wait() == 0
     killed = start("killed")
-    while not list((tmp_path / "killed").glob("checkpoint-1*/trainer_state.json")):
+    while not list((tmp_path / "killed").glob("checkpoint-4/trainer_state.json")):
         assert killed.poll() is None
         time.sleep(0.05)
     killed.send_signal(signal.SIGKILL)

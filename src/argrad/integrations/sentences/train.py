@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from transformers import HfArgumentParser, set_seed
-from transformers.trainer_utils import get_last_checkpoint
 
 import argrad as ag
 from argrad._errors import ArgradError, InputError
@@ -85,13 +84,23 @@ def run(model: ModelOptions, data: DataOptions, args: TrainOptions) -> dict[str,
 
 
 def checkpoint(args: TrainOptions) -> str | None:
-    """The one to go on from."""
+    """The newest whole one to go on from; a kill while one was written leaves it without its last file."""
     if args.resume_from_checkpoint is not None:
         return args.resume_from_checkpoint
-    folder = str(args.output_dir)
-    if args.overwrite_output_dir or not Path(folder).is_dir():
+    if args.overwrite_output_dir:
         return None
-    return get_last_checkpoint(folder)
+    found = Path(str(args.output_dir)).glob("checkpoint-*")
+    whole = [folder for folder in found if _is_json(folder / "trainer_state.json")]
+    newest = max(whole, key=lambda folder: int(folder.name.rpartition("-")[2]), default=None)
+    return None if newest is None else str(newest)
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def objective(model: ModelOptions, data: DataOptions) -> SimCSE:
