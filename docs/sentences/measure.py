@@ -28,7 +28,7 @@ SHOWN = (
     "Two dogs are running through the snow, and a child watches them.",
     "The president said on Monday that the talks will go on.",
 )
-FREQUENT = 48
+FREQUENT, ACROSS = 48, 3
 INTRODUCTION = """\
 Two gates of [`argrad reproduce simcse`](../recipes.md) with a budget of 60 %, one trained without labels and one with,
 each on the first four layers of MiniLM with a proxy of one layer. Nobody told them what a stop-word is. Blue tokens are
@@ -146,24 +146,24 @@ def page(found: dict[str, Any]) -> str:
 
 
 def _table(found: dict[str, Any]) -> list[str]:
-    heads = "| token | unsup | sup " * 4 + "|"
+    heads = "| token | unsup | sup " * ACROSS + "|"
     rows = [
         [token, *(found[r]["rates"].get(token) for r in REGIMES)] for token in found["unsup"]["rates"]
     ]
     rows.sort(key=lambda row: row[1] + row[2])
     cells = [f"`{token}` | {100 * a:.0f} | {100 * b:.0f}" for token, a, b in rows]
     cells = [cell.replace("`|`", "`\\|`") for cell in cells]
-    height = -(-len(cells) // 4)
+    height = -(-len(cells) // ACROSS)
     lines = [
         "## The most frequent tokens",
         "",
         TABLE.format(len(cells)),
         "",
         heads,
-        "|---|---:|---:" * 4 + "|",
+        "|---|---:|---:" * ACROSS + "|",
     ]
     for i in range(height):
-        row = [cells[i + height * j] if i + height * j < len(cells) else " | | " for j in range(4)]
+        row = [cells[i + height * j] if i + height * j < len(cells) else " | | " for j in range(ACROSS)]
         lines.append("| " + " | ".join(row) + " |")
     unsup, sup = (100 * found[r]["rates"].get("not", 0.0) for r in REGIMES)
     return [*lines, "", NEGATION.format(unsup, sup), ""]
