@@ -37,6 +37,7 @@ lint: $(READY)
 bench:    # in .venv-bench, with the peers; ARGS="--only gumbel" runs a part
 	PYTHON=$(PYTHON) benchmarks/run.sh -m benchmarks $(ARGS)
 	PYTHON=$(PYTHON) benchmarks/run.sh -m benchmarks.page
+	$(PYTHON) docs/readme.py
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict
