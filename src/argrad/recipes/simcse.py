@@ -108,9 +108,8 @@ def _cell(regime: str, model: str, column: str) -> Cell:
 
 def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     """Train one encoder, then score it on all tasks."""
-    from argrad.recipes import (
-        simcse_train,
-    )  # loads transformers, which the list and the help do without
+    # loads transformers, which the list and the help do without
+    from argrad.recipes import simcse_train
 
     return simcse_train.train(config, cell, run)
 

@@ -57,7 +57,8 @@ def cells(config: Config) -> list[Cell]:
 
 def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     """Train one gate; score the encoder behind it."""
-    from argrad.recipes import simcse_gates_train  # loads transformers
+    # loads transformers, which the list and the help do without
+    from argrad.recipes import simcse_gates_train
 
     return simcse_gates_train.train(config, cell, run)
 

@@ -35,12 +35,14 @@ class Way:
     Attributes:
         gate: options of `TokenGate` with a learnt proxy; None for no such gate.
         rule: a gate that is not learnt, made from a tokenizer and the share to keep.
+        special_tokens: what such a rule does to [CLS] and [SEP].
         budget: whether the share of kept tokens is held down.
         pooling: of the tokens.
     """
 
     gate: Mapping[str, Any] | None = None
     rule: Callable[[Any, float], nn.Module] | None = None
+    special_tokens: str = "gate"
     budget: bool = False
     pooling: str = "avg"
 
@@ -60,7 +62,7 @@ WAYS = {
     GATE: Way(gate=_DOCUMENT),
     BUDGET: Way(gate=_DOCUMENT, budget=True),
     RANDOM: Way(rule=_random_drop),
-    STOP: Way(rule=_stop_words),
+    STOP: Way(rule=_stop_words, special_tokens="drop"),
     LEARNED: Way(pooling="learned"),
 }
 
@@ -95,11 +97,9 @@ def encoder(
         found = GatedEncoder.build(folder(model), layers=layers, proxy=proxy, gate=gate, **options)
     if way.rule is None:
         return found
-    rule = {"special_tokens": "drop", "estimator": ag.StraightThrough()}
-    proxy_ = way.rule(found.tokenizer, keep)
-    return GatedEncoder.build(
-        found.backbone, tokenizer=found.tokenizer, proxy=proxy_, gate=rule, **options
-    )
+    rule = {"special_tokens": way.special_tokens, "estimator": ag.StraightThrough()}
+    parts: dict[str, Any] = {"tokenizer": found.tokenizer, "proxy": way.rule(found.tokenizer, keep)}
+    return GatedEncoder.build(found.backbone, **parts, gate=rule, **options)
 
 
 def folder(model: str) -> str:
