@@ -34,7 +34,7 @@ class Draw:
     def __init__(self, source: random.Random, *, device: str = "cpu", plain: bool = False) -> None:
         self.source, self.device, self.plain = source, device, plain
         self.leaves: list[Tensor] = []
-        self.said: list[str] = []
+        self.made: list[Tensor] = []  # as drawn, on the CPU
 
     # ---- choices -----------------------------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Draw:
         layout = self.choice(LAYOUTS)
         if self.chance(0.4) and not self.plain:
             x = layout(x)
-        self.said.append(f"{x.dtype}{list(x.shape)} strides {x.stride()} {x.flatten()[:8].tolist()}")
+        self.made.append(x)
         return x.to(self.device)
 
     def mask(self, shape: Sequence[int]) -> Tensor | None:

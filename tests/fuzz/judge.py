@@ -69,7 +69,7 @@ def judge(
 def _attempt(
     target: Target, draw: Draw, also: tuple[type[Exception], ...]
 ) -> tuple[Finding, Any, Draw]:
-    torch.manual_seed(0)
+    torch.default_generator.manual_seed(0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -92,7 +92,10 @@ def _attempt(
 
 
 def _described(draw: Draw) -> str:
-    return "\n".join(f"    {text}" for text in draw.said)
+    return "\n".join(
+        f"    {x.dtype}{list(x.shape)} strides {x.stride()} {x.flatten()[:8].tolist()}"
+        for x in draw.made
+    )
 
 
 def _gradients(out: Any, leaves: list[Tensor]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from argrad._checks import can_read, fail
+from argrad._checks import can_read, fail, refuse_meta
 from argrad._errors import InputTypeError
 from argrad._types import Float, Int
 from argrad.calibration.constraints import ClassFrequency, Constraint, MeanLogit
@@ -49,6 +49,7 @@ def fit_max_entropy(
     References: [berger1996], [guo2017].
     """
     check_targets("fit_max_entropy", logits, labels, weights)
+    refuse_meta("fit_max_entropy", "logits", logits)
     w, _ = shares(weights, labels)
     dual = Dual(Design(constraints, logits.double()), labels, w, ridge, _targets(constraints, logits))
     free = torch.ones_like(dual.unchanged, dtype=torch.bool)

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from argrad._checks import can_read, check_floating, fail, is_transformed
+from argrad._checks import can_read, check_floating, fail, is_transformed, refuse_meta
 from argrad._errors import UnsupportedError
 from argrad._types import Bool, Float
 from argrad.calibration.scale import Moments, Temperature, solve_scale
@@ -51,6 +51,7 @@ def calibrate_structure(
     References: [guo2017], [wainwright2008].
     """
     theta, z = _check(structure, scores, observed, mask)
+    refuse_meta("calibrate_structure", "scores", theta)
     closed = theta == -math.inf
     finite = theta.masked_fill(closed, 0.0)
     seen = structure._inner(finite, z)

@@ -8,7 +8,7 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from argrad._checks import can_read, check_event, check_floating, check_scores
+from argrad._checks import can_read, check_event, check_floating, check_scores, refuse_meta
 from argrad._errors import ArgradWarning
 from argrad._types import Float, Int
 from argrad.calibration.scale import Moments, Status, Temperature, solve_scale
@@ -50,6 +50,7 @@ def fit_temperature(
     References: [guo2017], [platt1999].
     """
     check_targets("fit_temperature", logits, labels, weights)
+    refuse_meta("fit_temperature", "logits", logits)
     z = logits.double()
     z = z - z.detach().amax(-1, keepdim=True)  # adds a constant to each row, which changes nothing
     w, count = shares(weights, labels)

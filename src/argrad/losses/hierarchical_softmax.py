@@ -108,7 +108,8 @@ class HierarchicalSoftmax(nn.Module):
             above = tree.parent[level]
             step = result[..., above + n] + turns[..., above + (n - 1) * tree.side[level]]
             result = result.index_copy(-1, level, step)
-        return result[..., :n].to(hidden.dtype)
+        log_p = result[..., :n].to(hidden.dtype)
+        return check_loss("HierarchicalSoftmax.log_probs", log_p, hidden=hidden, weight=self.weight)
 
     @torch.no_grad()
     def sample(

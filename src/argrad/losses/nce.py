@@ -14,7 +14,7 @@ from argrad._errors import InputTypeError
 from argrad._numerics import rows_of
 from argrad._types import Float, Generator, Int
 from argrad.class_noise.base import ClassNoise, Negatives
-from argrad.losses._contrast import Scores, data_against_noise
+from argrad.losses._contrast import Scores, check_loss, data_against_noise
 from argrad.losses._large_softmax import linear_log_prob, linear_sample
 from argrad.losses._sampled import SampledLoss
 
@@ -130,12 +130,14 @@ class NCE(SampledLoss):
         """
         self._check("NCE.log_prob", hidden, target)
         if normalise:
-            return linear_log_prob(hidden, self.weight, self.bias, target)
+            log_p = linear_log_prob(hidden, self.weight, self.bias, target)
+            return check_loss("NCE.log_prob", log_p, hidden=hidden, weight=self.weight)
         rows = rows_of(self.weight, target)
         score = (hidden * rows).sum(-1)
         if self.bias is not None:
             score = score + rows_of(self.bias, target)
-        return score - self._log_z(hidden)
+        log_p = score - self._log_z(hidden)
+        return check_loss("NCE.log_prob", log_p, hidden=hidden, weight=self.weight)
 
     def sample(
         self, hidden: Float[Tensor, "*batch d"], *, generator: Generator = None

@@ -11,7 +11,7 @@ from argrad._errors import InputError
 from argrad._numerics import log1mexp
 from argrad._types import Bool, Float, Generator, Int
 from argrad.class_noise.base import ClassNoise, Negatives
-from argrad.losses._contrast import Scores, ranking
+from argrad.losses._contrast import Scores, check_loss, ranking
 from argrad.losses._large_softmax import linear_log_prob, linear_sample
 from argrad.losses._sampled import SampledLoss
 
@@ -100,7 +100,8 @@ class SampledSoftmax(SampledLoss):
     ) -> Float[Tensor, "*batch"]:
         r"""$\log \mathrm{softmax}(s)_y$ over all classes, without holding all scores."""
         self._check("SampledSoftmax.log_prob", hidden, target)
-        return linear_log_prob(hidden, self.weight, self.bias, target)
+        log_p = linear_log_prob(hidden, self.weight, self.bias, target)
+        return check_loss("SampledSoftmax.log_prob", log_p, hidden=hidden, weight=self.weight)
 
     def sample(
         self, hidden: Float[Tensor, "*batch d"], *, generator: Generator = None
