@@ -213,18 +213,42 @@ def temperature_table(rows: list[Row]) -> list[str]:
     return lines
 
 
+BUDGETS = (1, 10, 100, 1000)  # samples averaged for one update
+
+
+def choice_table(rows: list[Row]) -> list[str]:
+    """From the same measurements: the temperature with the least error, for a number of samples."""
+    lines = [
+        "| samples behind an update | soft: best tau | error there | straight-through: best tau | error there |",
+        "|--:|--:|--:|--:|--:|",
+    ]
+    for n in BUDGETS:
+        cells = [str(n)]
+        for kind in ("soft", "hard"):
+            error = {
+                r["tau"]: math.hypot(r[kind]["bias"], r[kind]["spread"] / math.sqrt(n)) for r in rows
+            }
+            best = min(error, key=lambda tau: error[tau])
+            cells += [f"{best:g}", f"{error[best]:.2f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
 # ---- pages ---------------------------------------------------------------------------------------
 
 MEASURE = {"tails": measure_tails, "ties": measure_ties, "temperature": measure_temperature}
 TABLE = {"tails": tails_table, "ties": ties_table, "temperature": temperature_table}
+TABLE["choice"] = choice_table
+SOURCE = {"choice": "temperature"}  # tables that show another measurement
 
 
 def block(name: str, results: dict[str, Any]) -> str:
     """The Markdown that belongs between the two comments of a table."""
-    entry = results[name]
+    measured = SOURCE.get(name, name)
+    entry = results[measured]
     source = f"argrad {entry['argrad']}, torch {entry['torch']}, CPU, {entry['date']}"
     lines = TABLE[name](entry["rows"])
-    return "\n".join([*lines, "", f"*Measured by `docs/measure.py {name}`: {source}.*", ""])
+    return "\n".join([*lines, "", f"*Measured by `docs/measure.py {measured}`: {source}.*", ""])
 
 
 def filled(text: str, results: dict[str, Any]) -> str:
