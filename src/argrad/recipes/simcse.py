@@ -42,7 +42,9 @@ class Config:
     batch: int | None = option(32, "examples a step; none for the published size", at_least=2)
     chunk: int = option(0, "examples that are held at a time (gradient cache); 0 for all", at_least=0)
     rate: float | None = option(None, "learning rate; none for the published one", above=0)
-    gate_rate: float = option(4.0, "times the learning rate for the gate", above=0)
+    gate_rate: float | None = option(
+        2e-4, "learning rate of the gate; none for that of the rest", above=0
+    )
     decay: float = option(0.01, "weight decay", at_least=0)
     warmup: float = option(
         0.06, "share of the steps before the full rate; then it falls to 0", at_least=0
@@ -183,7 +185,7 @@ RECIPE = Recipe(
         epochs=3.0,
         batch=None,
         chunk=128,
-        gate_rate=1.0,
+        gate_rate=None,
         decay=0.1,
         train_length=32,
         head="mlp",
