@@ -57,7 +57,8 @@ class Noise(ABC):
         """The log-density at `x`."""
         check_floating(type(self).__name__ + ".log_prob", "x", x)
         check_no_nan(type(self).__name__ + ".log_prob", "x", x)
-        return self._log_prob(x)
+        far = x.isinf()  # the density of every law is 0 there, and formulas are inf - inf
+        return self._log_prob(x.masked_fill(far, 0.0)).masked_fill(far, -math.inf)
 
     def kl(self, shift: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         r"""$\mathrm{KL}(\mathrm{shift} + \varepsilon \,\|\, \varepsilon)$, elementwise."""
@@ -105,8 +106,7 @@ class Gumbel(Noise):
         return random.gumbel(shape, **options)
 
     def _log_prob(self, x: Tensor) -> Tensor:
-        low = x == -math.inf  # where the sum would be inf - inf
-        return (-x - torch.exp(-x)).masked_fill(low, -math.inf)
+        return -x - torch.exp(-x)
 
     def _kl(self, shift: Tensor) -> Tensor:
         r"""$s + e^{-s} - 1$."""
@@ -219,6 +219,8 @@ class ExponentialRace(Noise):
 def _into_range(x: Tensor, closed: Tensor, event_dims: int) -> tuple[Tensor, float]:
     """What to subtract from an object's exponents so that exp can hold them, the shortest times first."""
     limit = math.log(torch.finfo(x.dtype).max / 64)  # room for the draw, at the other end as well
+    if x.numel() == 0:
+        return torch.zeros_like(x), limit
     dims = tuple(range(-event_dims, 0))
     longest = x.masked_fill(closed, -math.inf).amax(dims, keepdim=True)
     shortest = x.masked_fill(closed, math.inf).amin(dims, keepdim=True)

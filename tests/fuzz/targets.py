@@ -774,7 +774,10 @@ def _(d: Draw) -> Any:
 def _log_p(d: Draw) -> Tensor:
     """Log-probabilities of some of the items, mostly."""
     x, _, _ = _row(d)
-    return x if d.chance(0.2) or not x.is_floating_point() else x.log_softmax(-1)
+    if d.chance(0.2) or not x.is_floating_point():
+        return x
+    d.leaves = [x.detach().log_softmax(-1).requires_grad_()]  # half precision may not hold the way back
+    return d.leaves[0]
 
 
 @target("plackett_luce_log_prob")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from argrad._checks import check_count, check_tau, fail
+from argrad._checks import check_count, check_possible, check_tau, fail
 from argrad._types import Bool, Float, Generator
 from argrad.noise import Noise
 from argrad.perturbed import Perturbed
@@ -63,7 +63,9 @@ class FenchelYoung:
         clean = structure._clean("FenchelYoung", scores, mask)
         y = target.to(clean.dtype)
         if isinstance(f, ExponentialFamily):  # tau A(theta / tau); f(y) = 0 at a vertex
-            best = self.tau * structure._log_partition(clean / self.tau)
+            log_z = structure._log_partition(clean / self.tau)
+            check_possible("FenchelYoung", log_z)
+            best = self.tau * log_z
             return (best - structure._inner(clean, y)).to(scores.dtype)
         soft = structure.relax(clean, self.tau, regularizer=f)
         gap = self._value(f, clean.detach(), soft.detach()) - self._value(f, clean.detach(), y)

@@ -171,8 +171,8 @@ class Reparameterized(Distribution, ABC):
     def _check_parameters(self) -> None:
         """Torch lets an infinite location pass, whose density is NaN."""
         for name in self.arg_constraints:
-            if name in self.__dict__:
-                check_finite(self._name, name, self.__dict__[name])
+            if not name.endswith(("_matrix", "_tril")):  # those are computed when asked for
+                check_finite(self._name, name, getattr(self, name))
 
     @property
     def _name(self) -> str:

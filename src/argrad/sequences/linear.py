@@ -17,6 +17,7 @@ from torch import Tensor
 from argrad import random
 from argrad._autograd import straight_through
 from argrad._checks import (
+    all_finite,
     bad_values,
     can_read,
     check_count,
@@ -225,6 +226,9 @@ def _source(generator: Generator) -> Tensor:
 def _check_found(head: Head, found: Found, batch: torch.Size) -> None:
     if found.bad:
         raise _bad_values(head)
+    needs_grad = torch.is_grad_enabled() and head.hidden.requires_grad
+    if needs_grad and can_read(head.weight) and not all_finite(head.weight):
+        raise bad_values(CALL, "weight", head.weight.detach().abs())  # 0 * inf in the backward pass
     if can_read(head.hidden) and bool((found.log_z == -math.inf).any()):
         raise nothing_allowed(CALL, (found.log_z == -math.inf).view(batch))
 

@@ -33,9 +33,12 @@ def plackett_luce_log_prob(log_p: Float[Tensor, "*batch k"]) -> Float[Tensor, "*
 
     References: [plackett1975], [luce1959].
     """
-    check_log_probs("plackett_luce_log_prob", log_p)
+    check_log_probs("plackett_luce_log_prob", log_p, drawn=True)
     phi = log_p.double()
-    return (phi - log_remaining(phi)[..., :-1]).sum(-1).to(log_p.dtype)
+    # what is left is at least what is still to come, also where rounding says that nothing is
+    coming = phi.flip(-1).logcumsumexp(-1).flip(-1)
+    left = torch.maximum(log_remaining(phi)[..., :-1], coming)
+    return (phi - left).sum(-1).to(log_p.dtype)
 
 
 def hindsight_gumbels(

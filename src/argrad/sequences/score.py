@@ -68,7 +68,9 @@ def sequence_log_prob(
     parents = torch.zeros_like(tokens[..., 0])
     for time in range(tokens.shape[-1]):
         counts = time < length
-        refuse.check_logits(call, front.logits.detach(), tokens[..., :time], counts)
+        width = front.logits.shape[1]  # 1 at the root, which all sequences share
+        open_nodes = counts if width > 1 else counts.any(-1, keepdim=True)
+        refuse.check_logits(call, front.logits.detach(), tokens[:, :width, :time], open_nodes)
         log_p = front.logits.log_softmax(-1).expand(-1, tokens.shape[1], -1)
         log_p = log_p.gather(-1, tokens[..., time, None])[..., 0]
         terms.append(torch.where(counts, log_p, 0.0))

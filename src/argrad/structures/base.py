@@ -181,9 +181,9 @@ class Structure(ABC):
     def _check_dims(self, call: str, z: object) -> None:
         """Enough dimensions for one item, of its kind of shape."""
         call = f"{self.name}.{call}"
-        if not isinstance(z, Tensor):
+        if not isinstance(z, Tensor) or z.is_complex():
             check_floating(call, "z", z)
-            return
+        assert isinstance(z, Tensor)
         check_event(call, "z", z, self.event_dims)
         self._check_event_shape(call, z.shape[z.dim() - self.event_dims :])
 
