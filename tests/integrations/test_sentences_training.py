@@ -171,12 +171,14 @@ def test_the_budget_and_the_views_are_in_the_loss():
 
 def test_rates_by_group():
     found = made(head="mlp")
-    groups = parameter_groups(found, 1e-3, 0.1, {"gate": 1e-2, "head": 1e-4})
+    groups = parameter_groups(found, 1e-3, 0.1, {"encoder.head": 1e-4, "encoder.gate": 1e-2})
     rates = {id(p): (g["lr"], g["weight_decay"]) for g in groups for p in g["params"]}
     names = dict(found.named_parameters())
     assert len(rates) == len(names)
     for name, p in names.items():
-        rate = 1e-2 if ".gate." in name else 1e-4 if ".head." in name else 1e-3
+        rate = (
+            1e-2 if ".gate." in name else 1e-4 if ".head." in name else 1e-3
+        )  # the gate has a head too
         assert rates[id(p)] == (rate, 0.1 if p.dim() > 1 else 0.0)
 
 

@@ -26,12 +26,12 @@ def parameter_groups(
         model: whose parameters.
         rate: of all that `rates` does not name.
         decay: of matrices; biases and norms do not decay.
-        rates: a part of a parameter's name (`gate`, `head`) and its own rate; the first that is in it counts.
+        rates: the rates of submodules, by name (`encoder.head`).
     """
     found: dict[tuple[float, float], list[nn.Parameter]] = {}
     for name, p in model.named_parameters():
         if p.requires_grad:
-            own = next((r for part, r in rates.items() if part in name.split(".")), rate)
+            own = next((r for part, r in rates.items() if name.startswith(f"{part}.")), rate)
             found.setdefault((own, decay if p.dim() > 1 else 0.0), []).append(p)
     return [{"params": ps, "lr": lr, "weight_decay": wd} for (lr, wd), ps in found.items()]
 
@@ -49,7 +49,7 @@ class SimCSETrainer(Trainer):
         examples: to train on.
         sets: STS sets to evaluate on; during training only those that `select_on` needs, unless `evaluate_all`.
         select_on: `stsb-dev`, or `stsb-train+dev`, which half of STS12 to STS15 is in.
-        rates: learning rates of their own, as `{"head": 1e-4, "gate": 3e-5}`.
+        rates: learning rates of parts of the encoder, as `{"head": 1e-4, "gate": 3e-5}`.
         evaluate_all: score all of `sets` at every evaluation.
         options: others of the Trainer (callbacks, ...).
     """
@@ -70,7 +70,8 @@ class SimCSETrainer(Trainer):
         args.remove_unused_columns = False  # rows are sentences, not columns
         self.objective, self.sets = objective, dict(sets or {})
         self.select_on: SelectOn = select_on
-        self.rates, self.evaluate_all = dict(rates or {}), evaluate_all
+        self.rates = {f"encoder.{name}": rate for name, rate in (rates or {}).items()}
+        self.evaluate_all = evaluate_all
         self._sums: dict[str, Tensor] = {}
         self._count = 0
         super().__init__(
