@@ -28,7 +28,9 @@ class Config:
         "no training; dropout views of wikitext; premises of SNLI",
         selects=True,
     )
-    columns: tuple[str, ...] = option((), "only these ways of treating tokens", selects=True)
+    columns: tuple[str, ...] = option(
+        (), "only these ways of treating tokens, where there is training", selects=True
+    )
     models: tuple[str, ...] = option(
         ("minilm",), "backbones: minilm, tiny, or folders and names of transformers", selects=True
     )
@@ -63,7 +65,7 @@ class Config:
     )
     evaluations: int = option(1, "times that a checkpoint is offered", at_least=1)
     tasks: Literal["all", "stsb"] = option(
-        "all", "score on seven tasks, or on STS-B dev and test alone"
+        "all", "score on seven tasks, or on STS-B dev and test alone", selects=True
     )
 
 
@@ -72,15 +74,14 @@ _PROXY = {"bert": "distilbert-base-uncased", "roberta": "distilroberta-base"}  #
 
 def cells(config: Config) -> list[Cell]:
     """Every backbone, regime and way; without training only the ways that need none."""
-    known = (*_COLUMNS[UNTRAINED], *_COLUMNS["sup"])
-    if wrong := [c for c in config.columns if c not in known]:
-        raise InputError(f"there is no column {wrong[0]!r}; there are {', '.join(_COLUMNS['sup'])}.")
+    if wrong := [c for c in config.columns if c not in _TRAINED]:
+        raise InputError(f"there is no column {wrong[0]!r}; there are {', '.join(_TRAINED)}.")
     return [
-        _cell(regime, model, column)
+        _cell(regime, model, column, config.tasks)
         for model in config.models
         for regime in config.regimes
         for column in _COLUMNS[regime]
-        if not config.columns or column in config.columns
+        if regime == UNTRAINED or not config.columns or column in config.columns
     ]
 
 
@@ -99,11 +100,11 @@ _COLUMNS = {
 }
 
 
-def _cell(regime: str, model: str, column: str) -> Cell:
+def _cell(regime: str, model: str, column: str, tasks: str) -> Cell:
     family = next((f for f in ("roberta", "bert") if model.startswith(f)), "")
     row = f"{regime}-{family}" if family else regime
     numbers = published(row, column)
-    settings = {"model": model, "regime": regime, "proxy": _PROXY.get(family)}
+    settings = {"model": model, "regime": regime, "proxy": _PROXY.get(family), "tasks": tasks}
     stsb_test = None if numbers is None else numbers[10]
     return Cell(row, column, stsb_test, settings)
 

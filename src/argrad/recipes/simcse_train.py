@@ -30,29 +30,31 @@ _RATE = {"unsup-bert": 3e-5, "unsup-roberta": 1e-5, "sup-bert": 5e-5, "sup-rober
 def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     """Train one encoder, then score it on all tasks."""
     if cell.settings["regime"] == page.UNTRAINED:
-        scores, model = _untrained(config, cell.column, cell.settings["model"])
+        scores, model = _untrained(config, cell.column, cell.settings["model"], cell.settings["tasks"])
     else:
         run.save_seconds = 60.0  # a checkpoint is some hundred megabytes
         model = made(config, cell).to(parts.device())
         fit(config, cell, model, run)
-        scores = scored(config, model)
+        scores = scored(config.sts, cell.settings["tasks"], model)
     page.keep(run.folder, model)
     (run.folder / "train.pt").unlink(missing_ok=True)  # large, and no longer needed
     return scores
 
 
 @cache
-def _untrained(config: Config, column: str, model: str) -> tuple[dict[str, float], GatedEncoder]:
+def _untrained(
+    config: Config, column: str, model: str, tasks: str
+) -> tuple[dict[str, float], GatedEncoder]:
     """The same for every seed."""
     cell = Cell(page.UNTRAINED, column, settings={"model": model, "proxy": None})
     encoder = made(config, cell).to(parts.device())
-    return scored(config, encoder), encoder
+    return scored(config.sts, tasks, encoder), encoder
 
 
-def scored(config: Config, model: GatedEncoder) -> dict[str, float]:
+def scored(file: str, tasks: str, model: GatedEncoder) -> dict[str, float]:
     """The columns of the table."""
-    sets = parts.sets(config.sts)
-    if config.tasks == "stsb":
+    sets = parts.sets(file)
+    if tasks == "stsb":
         sets = {name: sets[name] for name in ("STSB-dev", "STSB-test")}
     return evaluate(_encode(model), sets, batch_size=2048).table()
 
