@@ -302,14 +302,14 @@ def check_possible(call: str, log_partition: Tensor) -> None:
             raise nothing_allowed(call, empty, "Allow at least one object an item")
 
 
-def check_quotient(call: str, scores: Tensor, tau: float | Tensor) -> None:
-    """`scores / tau` has no +inf; below, an overflow to -inf is right (the item is never chosen)."""
+def check_quotient(call: str, scores: Tensor, tau: float | Tensor, event_dims: int = 1) -> None:
+    """The best of each item's `scores / tau` does not overflow; others may (-inf: never chosen)."""
     if (isinstance(tau, float) and tau >= 1) or not scores.numel() or not can_read(scores):
         return
-    peak = scores.detach().amax()
+    peak = scores.detach().flatten(scores.dim() - event_dims).amax(-1)
     least = tau.detach().amin() if isinstance(tau, Tensor) else tau
-    if bool(peak / least == math.inf):
-        rule = f"must not be so small that scores of up to {peak.item():.3g} overflow"
+    if bool(((peak / least).isinf() & peak.isfinite()).any()):
+        rule = f"must not be so small that scores such as {peak[peak.isfinite()].abs().max().item():.3g} overflow"
         raise fail(call, "tau", rule, tau, TAU_ADVICE)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from argrad._checks import can_read, fail, refuse_meta
+from argrad._checks import can_read, check_finite, check_floating, fail, refuse_meta
 from argrad._errors import InputTypeError
 from argrad._types import Float, Int
 from argrad.calibration.constraints import ClassFrequency, Constraint, MeanLogit
@@ -166,6 +166,8 @@ class MaxEntCalibrator(nn.Module):
             raise InputTypeError(
                 "`MaxEntCalibrator` has no multipliers yet. Call `fit(logits, labels)` first."
             )
+        check_floating("MaxEntCalibrator", "logits", logits)
+        check_finite("MaxEntCalibrator", "logits", logits)
         return Design(self.constraints, logits).logits(self.multipliers.to(logits))
 
     def extra_repr(self) -> str:

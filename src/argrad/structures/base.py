@@ -237,7 +237,7 @@ class Structure(ABC):
         clean = self._clean("relax", scores, mask)
         batch = clean.shape[: clean.dim() - self.event_dims]
         tau = check_tau(f"{self.name}.relax", tau, batch, self.event_dims)
-        check_quotient(f"{self.name}.relax", clean, tau)
+        check_quotient(f"{self.name}.relax", clean, tau, self.event_dims)
         regularizer = self.default_regularizer if regularizer is None else regularizer
         makers = self._relaxations(tau)
         if type(regularizer) not in makers:
