@@ -36,7 +36,7 @@ class Way:
         gate: options of `TokenGate` with a learnt proxy; None for no such gate.
         rule: a gate that is not learnt, made from a tokenizer and the share to keep.
         special_tokens: what such a rule does to [CLS] and [SEP].
-        budget: whether the share of kept tokens is held down.
+        budget: whether the share of kept tokens is held down; the gate then has a learning rate of its own.
         pooling: of the tokens.
     """
 

@@ -85,7 +85,8 @@ def fit(config: Config, cell: Cell, model: GatedEncoder, run: Run) -> None:
     objective = SimCSE(
         model, budget, tau=config.temperature, chunk=config.chunk, max_length=config.train_length
     )
-    groups = parameter_groups(model, rate, config.decay, {"gate": config.gate_rate or rate})
+    own = {"gate": config.gate_rate} if config.gate_rate and budget is not None else {}
+    groups = parameter_groups(model, rate, config.decay, own)
     optimizer = torch.optim.AdamW(groups, fused=True)
     fall = get_linear_schedule_with_warmup(optimizer, round(config.warmup * steps), steps)
     batches, noise = Shuffled(torch.arange(len(found)), batch, run.generator(1)), run.generator(2)
