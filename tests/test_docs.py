@@ -32,6 +32,12 @@ PAGES = [*(p for p in sorted(ROOT.glob("*.md"))), *sorted(DOCS.rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
+# what matplotlib asks of a tensor when it draws one: between torch and numpy
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
+
 
 def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
@@ -54,9 +60,6 @@ def one_thread_and_own_seed() -> Iterator[None]:
         sys.modules["matplotlib.pyplot"].close("all")
 
 
-# what matplotlib asks of a tensor when it draws one: between torch and numpy
-@pytest.mark.filterwarnings("ignore:__array_wrap__ must accept:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("page", with_code(PAGES), ids=name_of)
 def test_examples_run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Inductor itself is tested elsewhere, and starting its C++ compiler takes longer than all pages together.
