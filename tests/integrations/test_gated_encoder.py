@@ -421,6 +421,21 @@ def test_a_copy_is_gated_by_itself() -> None:
     assert torch.equal(encoder.encode(TEXTS), tiny().encode(TEXTS))
 
 
+def test_two_encoders_of_one_backbone_keep_their_modes() -> None:
+    one = tiny(mode="logit")
+    before = one.encode(TEXTS, remove=False)
+    other = GatedEncoder(one.backbone, one.tokenizer, gate=one.gate, mode="value")
+    assert not torch.allclose(other.encode(TEXTS), before, atol=1e-4)
+    assert torch.equal(one.encode(TEXTS, remove=False), before)
+
+
+def test_a_gate_needs_a_gated_encoder() -> None:
+    plain = GatedEncoder.tiny(TEXTS)
+    inputs = plain.tokenize(TEXTS)
+    with pytest.raises(ValueError, match="must be None for an encoder without a gate"):
+        plain(**inputs, gate=inputs["attention_mask"].float())
+
+
 def test_encoding_leaves_training_mode_and_generator_alone() -> None:
     encoder = tiny().train()
     encoder.backbone.embeddings.eval()

@@ -98,7 +98,7 @@ class GatedAttention:
         self, model: PreTrainedModel, mode: Mode, backend: Literal["interface", "hook"]
     ) -> None:
         self.model, self.mode, self.backend = model, mode, backend
-        self._before = base_name(model)
+        self._before = self._name = base_name(model)
         self._hooks = GateHooks(mode)
 
     def __call__(self, *, token_gate: Tensor | None = None, **inputs: Any) -> Any:
@@ -106,6 +106,10 @@ class GatedAttention:
         if token_gate is None:
             return self.model(**inputs)
         if self.backend == "interface":
+            if (
+                self.model.config._attn_implementation != self._name
+            ):  # another gate was put on it meanwhile
+                self.model.set_attn_implementation(self._name)
             return self.model(**inputs, token_gate=token_gate)
         with self._hooks.using(token_gate):
             return self.model(**inputs)
@@ -127,6 +131,7 @@ class GatedAttention:
                 return f"`{self._before}` takes no additive mask"
             if not self.model._can_set_attn_implementation():
                 return "it does not use transformers' attention interface"
+            self._name = name
             self.model.set_attn_implementation(name)
         elif not self._hooks.install(self.model):
             return "no projection with the name of a value was found"

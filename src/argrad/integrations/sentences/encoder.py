@@ -5,25 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize as unit
 from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
 
+from argrad._checks import fail
 from argrad._types import Generator
 from argrad.integrations.sentences import _files, _models
-from argrad.integrations.sentences._removal import (
-    cannot_remove,
-    gather_kept,
-    pad_rows,
-    position_ids,
-    removal_refusal,
-    takes_positions,
-)
+from argrad.integrations.sentences._inference import Counted, encode_counted, infer
+from argrad.integrations.sentences._removal import cannot_remove, removal_refusal
 from argrad.integrations.sentences._texts import as_list, pad, token_ids
-from argrad.integrations.sentences.attention import Backend, Mode, apply_token_gate, evaluating
+from argrad.integrations.sentences.attention import Backend, Mode, apply_token_gate
 from argrad.integrations.sentences.explain import Explanations, explain
 from argrad.integrations.sentences.gate import Scores, TokenGate, check_choice
 from argrad.integrations.sentences.pooling import Pooling
@@ -51,14 +45,6 @@ class Encoded:
     def kept(self) -> Tensor | None:
         """The expected fraction of tokens that are kept, with gradient: what a `Budget` takes."""
         return None if self.keep_prob is None else self.keep_prob.sum() / self.mask.sum()
-
-
-class Counted(NamedTuple):
-    """Embeddings `(n, d)`, and how many of how many tokens were kept in each sentence, `(n,)`."""
-
-    embedding: Tensor
-    kept: Tensor
-    tokens: Tensor
 
 
 class GatedEncoder(nn.Module):
@@ -118,9 +104,7 @@ class GatedEncoder(nn.Module):
         self.head_at_test = head_at_test
         self.max_length = _models.check_length(max_length, backbone, tokenizer)
         self.mode: Mode = mode
-        self._removal: str | None = (
-            None  # why tokens cannot be deleted; "" if they can, None if not tried
-        )
+        self._removal: str | None = None  # why tokens cannot be deleted; "": they can; None: not tried
         self._gated = None if gate is None else apply_token_gate(backbone, mode, backend)
 
     # ==== making one ==============================================================================
@@ -199,7 +183,10 @@ class GatedEncoder(nn.Module):
         """
         del token_type_ids
         if self.gate is None:
-            return self._embed(input_ids, attention_mask, gate, None, views)
+            if gate is not None:
+                rule = "must be None for an encoder without a gate"
+                raise fail("GatedEncoder", "gate", rule, gate, "Build it with `gate={}`.")
+            return self._embed(input_ids, attention_mask, None, None, views)
         scores = self.gate.score(input_ids, attention_mask)
         if gate is None:
             drawn = self._scores_of_views(scores, views)
@@ -257,10 +244,10 @@ class GatedEncoder(nn.Module):
         rows = mask.repeat(views, 1)
         if gate is not None and len(gate) < len(rows):
             gate = gate.repeat(views, 1)
-        embedding = self._vectors(ids.repeat(views, 1), rows, gate)
+        embedding = self.vectors(ids.repeat(views, 1), rows, gate)
         return Encoded(embedding, gate, prob, mask.bool())
 
-    def _vectors(self, ids: Tensor, mask: Tensor, gate: Tensor | None, **inputs: Tensor) -> Tensor:
+    def vectors(self, ids: Tensor, mask: Tensor, gate: Tensor | None, **inputs: Tensor) -> Tensor:
         """Backbone, pooling, head; `inputs` are further ones of the backbone."""
         inputs = {"input_ids": ids, "attention_mask": mask, **inputs}
         call: dict[str, Any] = {**inputs, "output_hidden_states": self.pool.needs_layers}
@@ -268,11 +255,9 @@ class GatedEncoder(nn.Module):
         layers = out.hidden_states if self.pool.needs_layers else (out.last_hidden_state,)
         weights = mask if gate is None else mask * gate
         vector = self.pool(layers, weights)
-        return (
-            self.head(vector)
-            if self.head is not None and (self.training or self.head_at_test)
-            else vector
-        )
+        if self.head is None or not (self.training or self.head_at_test):
+            return vector
+        return self.head(vector)
 
     # ==== texts ===================================================================================
 
@@ -287,9 +272,7 @@ class GatedEncoder(nn.Module):
             truncate: cut longer sentences instead of refusing them.
         """
         limit = self.max_length if max_length is None else min(max_length, self.max_length)
-        return self._pad(token_ids(self.tokenizer, as_list(texts), limit, truncate))
-
-    def _pad(self, ids: list[list[int]]) -> BatchEncoding:
+        ids = token_ids(self.tokenizer, as_list(texts), limit, truncate)
         return pad(self.tokenizer, ids).to(next(self.backbone.parameters()).device)
 
     def encode(self, texts: str | Sequence[str], **options: Any) -> Tensor:
@@ -297,7 +280,6 @@ class GatedEncoder(nn.Module):
         embedding = self.encode_counted(texts, **options).embedding
         return embedding[0] if isinstance(texts, str) else embedding
 
-    @torch.no_grad()
     def encode_counted(
         self,
         texts: str | Sequence[str],
@@ -318,28 +300,13 @@ class GatedEncoder(nn.Module):
                 still take attention, so that the embeddings differ.
             truncate: cut sentences that are longer than `max_length` instead of refusing them.
         """
-        sentences = as_list(texts)
-        removes = self._removes(remove)
-        if not sentences:
-            size = self.backbone.config.hidden_size
-            return Counted(torch.zeros(0, size), *torch.zeros(2, 0, dtype=torch.int64))
-        with evaluating(self):
-            rows = self._read(sentences, batch_size, truncate, removes)
-            order = sorted(range(len(rows)), key=lambda i: len(rows[i].ids))
-            parts = [
-                self._see([rows[i] for i in order[at : at + batch_size]])
-                for at in range(0, len(order), batch_size)
-            ]
-        embedding = torch.empty(len(rows), parts[0].shape[-1])
-        embedding[torch.tensor(order)] = torch.cat(parts).float().cpu()
-        kept, tokens = torch.tensor([[row.kept, row.tokens] for row in rows]).T
-        return Counted(unit(embedding, dim=-1) if normalize else embedding, kept, tokens)
+        options = {"size": batch_size, "removes": self._removes(remove), "truncate": truncate}
+        found = encode_counted(self, as_list(texts), **options)
+        return found._replace(embedding=unit(found.embedding, dim=-1)) if normalize else found
 
-    @torch.no_grad()
     def infer(self, input_ids: Tensor, attention_mask: Tensor, *, remove: bool | None = None) -> Tensor:
         """Embeddings of a batch of token ids with the gate of inference; `remove` as in `encode_counted`."""
-        with evaluating(self):
-            return self._see(self._gate_rows(input_ids, attention_mask, self._removes(remove)))
+        return infer(self, input_ids, attention_mask, removes=self._removes(remove))
 
     def _removes(self, remove: bool | None) -> bool:
         """Whether to delete tokens: if asked to, or if the gate means that and the backbone can do it."""
@@ -351,47 +318,9 @@ class GatedEncoder(nn.Module):
             raise cannot_remove(self.backbone, self._removal)
         return not self._removal
 
-    def _read(self, sentences: list[str], size: int, truncate: bool, removes: bool) -> list[_Row]:
-        """The tokens of each sentence that the backbone will see."""
-        ids = token_ids(self.tokenizer, sentences, self.max_length, truncate)
-        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
-        rows: list[_Row] = []
-        for at in range(0, len(order), size):
-            batch = self._pad([ids[i] for i in order[at : at + size]])
-            rows += self._gate_rows(batch["input_ids"], batch["attention_mask"], removes)
-        return [row for _, row in sorted(zip(order, rows, strict=True), key=lambda pair: pair[0])]
-
-    def _gate_rows(self, ids: Tensor, mask: Tensor, removes: bool) -> list[_Row]:
-        gate = mask.float() if self.gate is None else self.gate(ids, mask)[0].float()
-        places = position_ids(self.backbone, ids, mask)
-        counts = torch.stack([(gate > 0).sum(-1), mask.sum(-1)], -1).tolist()
-        parts = gather_kept(gate if removes else mask, ids, places, gate)
-        return [
-            _Row(row[0], row[1], row[2], kept, tokens)
-            for row, (kept, tokens) in zip(parts, counts, strict=True)
-        ]
-
-    def _see(self, rows: list[_Row]) -> Tensor:
-        """Embeddings of rows of tokens that stand where they stood."""
-        ids, mask = pad_rows([row.ids for row in rows], self.tokenizer.pad_token_id)  # type: ignore[arg-type]
-        positions, _ = pad_rows([row.positions for row in rows], 0)
-        gate = None if self.gate is None else pad_rows([row.gate for row in rows], 0)[0]
-        moved = {"position_ids": positions} if takes_positions(self.backbone) else {}
-        return self._vectors(ids, mask, gate, **moved)
-
     def explain(self, texts: str | Sequence[str], *, truncate: bool = False) -> Explanations:
         """Each token with its probability of being kept; coloured by `.ansi()` and `.html()`."""
         return explain(self, as_list(texts), truncate=truncate)
-
-
-class _Row(NamedTuple):
-    """One sentence: what the backbone sees of it, and the counts."""
-
-    ids: Tensor
-    positions: Tensor
-    gate: Tensor
-    kept: int
-    tokens: int
 
 
 def _mlp(config: Any) -> nn.Module:
