@@ -1,8 +1,10 @@
 # Two commands on a fresh machine (Python 3.11+, pip, make): `make demo` and `make test`.
-# Each makes .venv from pyproject.toml and constraints.txt on first use and reuses it afterwards.
+# Each makes .venv from pyproject.toml and constraints.txt on first use and reuses it afterwards; the demo needs little.
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+LIGHT := .venv/.light
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .PHONY: demo test test-all lint bench docs clean help
 
@@ -16,10 +18,17 @@ help:
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
+	@echo "installing everything that the tests need into .venv; this takes minutes, once"
+	$(INSTALL) -e ".[dev,docs]"
 	touch $(READY)
 
-demo: $(READY)
+$(LIGHT): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing PyTorch and what the demo needs into .venv; this takes minutes, once"
+	test $(READY) -nt pyproject.toml || $(INSTALL) -e ".[demo,plot]"
+	touch $(LIGHT)
+
+demo: $(LIGHT)
 	$(BIN)/argrad demo
 
 test: $(READY) lint
