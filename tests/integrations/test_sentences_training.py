@@ -265,7 +265,7 @@ def test_a_killed_run_goes_on_to_the_same_numbers(tmp_path):
         command = [sys.executable, "-m", "argrad.integrations.sentences.train", *words.split()]
         return subprocess.Popen(
             [*command, "--output_dir", str(tmp_path / folder)],
-            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            env={**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
