@@ -46,7 +46,7 @@ def cached_backward(
         >>> w.grad                                  # 2 * 28 * column sums
         tensor([672., 896.])
 
-    References: [gao2021gradcache].
+    References: [gao2021b].
     """
     noise = _Noise(generators)
     before, values = [], []
