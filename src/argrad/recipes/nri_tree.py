@@ -39,7 +39,9 @@ MARGIN = 1.5  # times the precision of independent edges, at T = 10
 class Config:
     """What can be set."""
 
-    frames: tuple[int, ...] = option((10, 20), "T: frames that are seen", selects=True, at_least=3)
+    frames: tuple[int, ...] = option(
+        (10,), "T: frames that are seen (the paper: 10 and 20)", selects=True, at_least=3
+    )
     columns: tuple[str, ...] = option((), "only these laws of the edges", selects=True)
     nodes: int = option(10, "of a graph", at_least=3)
     graphs: int = option(10_000, "to train on", at_least=1)
@@ -181,7 +183,7 @@ RECIPE = Recipe(
         "on test graphs. Differences from the paper: 64 hidden units instead of 256, 500 steps instead "
         "of fifty thousand, one learning rate and temperature instead of a search, prediction one frame ahead "
         "in training, messages whose last layer acts on their sum (nine times fewer products), undirected edges "
-        "counted once in the KL."
+        "counted once in the KL. T = 20 (`--frames 20`) is not learned in so few steps."
     ),
     source="Paulus et al. 2020, Table 1",
     metric="precision",
@@ -190,7 +192,14 @@ RECIPE = Recipe(
     config=Config(),
     smoke=Config(frames=(5,), nodes=5, graphs=500, test_graphs=100, steps=60, batch=20, hidden=16),
     full=Config(
-        graphs=50_000, test_graphs=10_000, steps=50_000, batch=128, hidden=256, rate=3e-4, ahead=10
+        frames=(10, 20),
+        graphs=50_000,
+        test_graphs=10_000,
+        steps=50_000,
+        batch=128,
+        hidden=256,
+        rate=3e-4,
+        ahead=10,
     ),
     cells=cells,
     train=train,
