@@ -1,4 +1,4 @@
-"""The command line: `argrad demo`, `argrad play`, `argrad reproduce`, `argrad diagnose`, `argrad list`, `argrad cite`.
+"""The command line: `argrad demo`, `play`, `reproduce`, `sweep`, `diagnose`, `list`, `cite`.
 
 Help, list and cite never load torch; a command that needs it imports it when it runs. Whatever a user
 can get wrong is answered by one sentence on stderr and exit code 2.
@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_play(commands)
     _add_reproduce(commands)
+    _add_sweep(commands)
     _add_diagnose(commands)
     _add_list(commands)
     _add_cite(commands)
@@ -111,6 +112,16 @@ def _add_reproduce(commands: argparse._SubParsersAction) -> None:
     p = commands.add_parser(
         "reproduce",
         help="run a published experiment, ours beside its numbers",
+        add_help=False,
+        prefix_chars="\0",
+    )
+    p.add_argument("words", nargs="*")
+
+
+def _add_sweep(commands: argparse._SubParsersAction) -> None:
+    p = commands.add_parser(
+        "sweep",
+        help="run an experiment over a grid of options, on this machine or on Ray",
         add_help=False,
         prefix_chars="\0",
     )
@@ -308,8 +319,15 @@ def _reproduce(args: argparse.Namespace) -> int:
     return main(args.words)
 
 
+def _sweep(args: argparse.Namespace) -> int:
+    from argrad.recipes.commands import main_sweep
+
+    return main_sweep(args.words)
+
+
 _COMMANDS = {
     "reproduce": _reproduce,
+    "sweep": _sweep,
     "demo": _demo,
     "play": _play,
     "diagnose": _diagnose,

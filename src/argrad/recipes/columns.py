@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -137,9 +137,21 @@ CHOICES_ONLY = (
 )  # a layer of 200 bits cannot be drawn without replacement
 
 
+ALIASES = {"gs": "Gumbel-softmax", "st-gs": "ST Gumbel-softmax", "loo": "LeaveOneOut(4)"}  # for a sweep
+
+
+def at_temperature(name: str, way: Way, tau: float) -> Way:
+    """The way with one temperature throughout, for the columns that have one."""
+    estimator = way.estimator(0)
+    if not (is_dataclass(estimator) and any(f.name == "tau" for f in fields(estimator))):
+        raise InputError(f"the column {name!r} has no temperature. Leave out --tau, or the column.")
+    warm = replace(estimator, tau=tau)
+    return replace(way, estimator=lambda step: warm)
+
+
 def columns(chosen: tuple[str, ...], layer: Layer) -> Iterator[str]:
     """The names in `chosen` (all if empty) that are defined for the layer; an unknown one is a sentence."""
-    known = {name.lower(): name for name in WAYS}
+    known = {name.lower(): name for name in WAYS} | ALIASES
     for name in chosen:
         if name.lower() not in known:
             raise InputError(f"there is no column {name!r}; there are {', '.join(WAYS)}.")

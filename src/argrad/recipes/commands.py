@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import ast
 import importlib.util
+import shlex
 import shutil
 import sys
 import textwrap
@@ -55,6 +56,52 @@ def main(argv: Sequence[str]) -> int:
             "Finished cells and the last checkpoints are kept; the same command goes on."
         ) from None
     return 0 if summary.passed else 1
+
+
+SWEEP = (
+    "argrad sweep NAME [--OPTION A,B,...] [--seeds N] [--ray auto|local] [--smoke | --full] [--out DIR]"
+)
+
+
+def main_sweep(argv: Sequence[str]) -> int:
+    """Run `argrad sweep ...`; returns the exit code."""
+    name = _name_among(argv)
+    parser = argparse.ArgumentParser(
+        prog=f"argrad sweep {name or ''}".rstrip(),
+        usage=SWEEP,
+        allow_abbrev=False,
+        description=(
+            "Train a recipe for every combination of the given values of its options (commas between them) and every "
+            "seed, in processes of this machine or as Ray tasks, and merge all into sweep.json and sweep.html with "
+            "confidence intervals. Stopped or killed, the same command goes on; what is done is not run again."
+        ),
+    )
+    _add_shared(parser)
+    text = "run as Ray tasks: on the cluster that is there (auto), or on a Ray of this machine (local)"
+    parser.add_argument("--ray", choices=("auto", "local"), help=text)
+    if name is None:
+        parser.parse_args(argv)
+        parser.error(f"which recipe? There are {', '.join(RECIPES)}")
+    recipe = find(name)
+    from argrad.recipes.bench.options import add_grid_flags, split_grid
+    from argrad.recipes.bench.sweep import sweep
+
+    add_grid_flags(
+        parser.add_argument_group("options of this recipe, one value or several"), recipe.config
+    )
+    at = argv.index(name)
+    given = vars(parser.parse_args([*argv[:at], *argv[at + 1 :]]))
+    first, count = given.pop("first_seed"), given.pop("seeds")
+    if given.pop("fresh"):
+        parser.error("--fresh would forget finished trials; choose another --out instead")
+    shared = {key: given.pop(key) for key in ("preset", "out", "workers", "quiet", "ray")}
+    fixed, grid = split_grid(recipe.config, given)
+    from argrad.recipes.bench.options import changed
+
+    command = shlex.join(["argrad", "sweep", *argv])
+    base = changed(recipe.preset(shared["preset"]), fixed)
+    sweep(recipe, base, grid, seeds=range(first, first + count), command=command, **shared)
+    return 0
 
 
 def titles() -> dict[str, str]:

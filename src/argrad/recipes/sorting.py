@@ -123,7 +123,7 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     decay = Decay(optimizer, config.steps)
     data, noise = run.generator(1), run.generator(2)
     for step in run.steps(config.steps, model=model, optimizer=optimizer, data=data, noise=noise):
-        x = torch.rand(config.batch, n, generator=data)
+        x = torch.rand(run.share(config.batch), n, generator=data)
         p = way.soft(model(x), config, noise)
         loss = (apply(p, x) - x.sort(-1).values).square().sum(-1).mean()
         optimizer.zero_grad()

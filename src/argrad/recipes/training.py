@@ -7,9 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from argrad.recipes.bench import ranks
+
 
 class Shuffled:
     """Batches of rows, a new random order each time all were seen; its place is part of a checkpoint.
+
+    Several processes (`torchrun`) share the order and take a part of each batch.
 
     Args:
         rows: the data, first dimension the examples.
@@ -29,9 +33,11 @@ class Shuffled:
     def next(self) -> Any:
         """The next batch: a tensor, or a tuple of them if there are several."""
         if self._next + self._batch > len(self._order):
-            self._order = torch.randperm(len(self._rows[0]), generator=self._generator)
+            self._order = ranks.as_on_rank_0(
+                torch.randperm(len(self._rows[0]), generator=self._generator)
+            )
             self._next = 0
-        chosen = self._order[self._next : self._next + self._batch]
+        chosen = self._order[self._next : self._next + self._batch][ranks.share(self._batch)]
         self._next += self._batch
         found = tuple(rows[chosen] for rows in self._rows)
         return found[0] if self._single else found

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from argrad.recipes.bench import Cell, Recipe, Run, option
-from argrad.recipes.columns import PUBLISHED, WAYS, Layer, Way, claims, columns
+from argrad.recipes.columns import PUBLISHED, WAYS, Layer, Way, at_temperature, claims, columns
 from argrad.recipes.data import Images, load
 from argrad.recipes.likelihood import bernoulli_nll
 from argrad.recipes.training import Decay, Shuffled
@@ -43,6 +43,9 @@ class Config:
     classes: int = option(10, "items of each choice", at_least=3)
     hidden: int = option(
         200, "units between the choices and the pixels, in the categorical row", at_least=1
+    )
+    tau: float | None = option(
+        None, "one temperature for columns that have one, instead of theirs", above=0
     )
     test_images: int = option(
         2000, "images that the final bound is measured on, evenly spaced", at_least=1
@@ -114,6 +117,8 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     hidden = None if cell.row == "bernoulli" else config.hidden
     model = Vae(layer, images.side**2, hidden, mean)
     way = WAYS[cell.column](layer, config.steps)
+    if config.tau is not None:
+        way = at_temperature(cell.column, way, config.tau)
     optimizer = torch.optim.Adam(
         [*model.parameters(), *way.module.parameters()], config.learning_rate, fused=True
     )

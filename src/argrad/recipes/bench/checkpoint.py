@@ -11,11 +11,24 @@ from typing import Any
 import torch
 
 from argrad._errors import InputError
+from argrad.recipes.bench import ranks
 from argrad.recipes.files import StorageError, explained, write_bytes
 
 
 def save(path: Path, parts: Mapping[str, Any], said: Mapping[str, Any]) -> None:
-    """Keep the state of `parts`, of torch's own generator, and what else is to be said."""
+    """Keep the state of `parts`, of torch's own generator, and what else is to be said; of all ranks in one file."""
+    data = _encoded(path, parts, said)
+    if ranks.world() == 1:
+        write_bytes(path, data)
+        return
+    states = ranks.gathered(data)
+    if states:
+        buffer = io.BytesIO()
+        torch.save({"ranks": states}, buffer)
+        write_bytes(path, buffer.getvalue())
+
+
+def _encoded(path: Path, parts: Mapping[str, Any], said: Mapping[str, Any]) -> bytes:
     state = {
         **said,
         "torch": torch.get_rng_state(),
@@ -25,7 +38,7 @@ def save(path: Path, parts: Mapping[str, Any], said: Mapping[str, Any]) -> None:
     torch.save(state, buffer)
     if not path.exists():
         _check_readable(buffer, parts)
-    write_bytes(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def restore(path: Path, parts: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -36,6 +49,8 @@ def restore(path: Path, parts: Mapping[str, Any]) -> dict[str, Any] | None:
         data = path.read_bytes()
     try:
         state = _load(data)
+        if "ranks" in state:
+            state = _load(state["ranks"][ranks.rank()].numpy().tobytes())
         held = set(state["parts"])
     except (
         Exception

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class Job:
     cell: Cell
     seed: int
     folder: Path
+    processes: int = 1
 
     @property
     def name(self) -> str:
@@ -57,21 +58,30 @@ class Job:
             "column": self.cell.column,
             "settings": dict(self.cell.settings),
             "seed": self.seed,
+            **({"processes": self.processes} if self.processes > 1 else {}),
             "config": as_dict(self.config, selection=False),
         }
 
 
-def plan(recipe: Recipe, config: Any, seeds: Sequence[int], out: Path) -> list[Job]:
+def plan(recipe: Recipe, config: Any, seeds: Sequence[int], out: Path, processes: int = 1) -> list[Job]:
     """All jobs of a table; the seeds of a cell one after the other, so that an early look shows all cells."""
-    return [_job(recipe, config, cell, seed, out) for seed in seeds for cell in recipe.cells(config)]
+    cells = recipe.cells(config)
+    return [make_job(recipe, config, cell, seed, out, processes) for seed in seeds for cell in cells]
 
 
-def _job(recipe: Recipe, config: Any, cell: Cell, seed: int, out: Path) -> Job:
-    job = Job(recipe, config, cell, seed, out)
+def make_job(recipe: Recipe, config: Any, cell: Cell, seed: int, out: Path, processes: int = 1) -> Job:
+    """One of them, with its folder."""
+    job = Job(recipe, config, cell, seed, out, processes)
     text = json.dumps(job.describe(), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     name = re.sub(r"[^a-z0-9]+", "-", cell.name.lower()).strip("-")[:80]
-    return Job(recipe, config, cell, seed, out / "cells" / f"{name}.seed{seed}.{digest}")
+    return replace(job, folder=out / "cells" / f"{name}.seed{seed}.{digest}")
+
+
+def follow(job: Job) -> None:
+    """Do the part of one job that a rank beside rank 0 has: the training, without a word."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    _train(job, None)
 
 
 def train(job: Job, report: Callable[[str, int, int, float], None] | None = None) -> dict[str, Any]:
@@ -140,4 +150,4 @@ def load(folder: Path) -> Job:
     config = from_dict(type(recipe.config), said["config"])
     same = (said["row"], said["column"])
     cell = next(c for c in recipe.cells(config) if (c.row, c.column) == same)
-    return Job(recipe, config, cell, said["seed"], folder)
+    return Job(recipe, config, cell, said["seed"], folder, said.get("processes", 1))

@@ -39,6 +39,19 @@ class Log:
             self._board.close()
 
 
+class NoLog(Log):
+    """The log of a rank that leaves writing to rank 0."""
+
+    def __init__(self, folder: Path, phase: str, step: int, total: int) -> None:
+        pass
+
+    def write(self, step: int, values: Mapping[str, float], seconds: float) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
 def read_log(folder: Path) -> list[dict[str, Any]]:
     """All whole lines of a run's log."""
     return [json.loads(line) for line in _whole_lines(folder / "log.jsonl")]

@@ -61,6 +61,46 @@ def add_flags(parser: argparse._ActionsContainer, config: Any) -> None:
             parser.add_argument(_flag(field.name), type=read, metavar=metavar(kind), **shared)
 
 
+def add_grid_flags(parser: argparse._ActionsContainer, config: Any) -> None:
+    """One flag for every field that takes several values, commas between them; `--estimator` chooses columns."""
+    for field, kind in _fields(type(config)):
+        words = [_flag(field.name)] + (["--estimator"] if field.name == "columns" else [])
+        several = kind if get_origin(kind) is tuple else tuple[str if kind is bool else kind, ...]
+        shared: dict[str, Any] = {"default": argparse.SUPPRESS, "dest": field.name}
+        parser.add_argument(
+            *words,
+            type=reader(several, field.metadata),
+            metavar=metavar(several),
+            help=f"{field.metadata['help']}".replace("%", "%%"),
+            **shared,
+        )
+
+
+def split_grid(config: Any, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """What is the same in all trials, and what varies with its values.
+
+    A tuple option (columns, rows) is one value: its items are cells of every trial's table.
+    """
+    fixed, grid = {}, {}
+    kinds = {field.name: kind for field, kind in _fields(type(config))}
+    for name, values in given.items():
+        if kinds[name] is bool:
+            values = tuple(_truth(name, value) for value in values)
+        if get_origin(kinds[name]) is tuple:
+            fixed[name] = values
+        elif len(values) == 1:
+            fixed[name] = values[0]
+        else:
+            grid[name] = list(values)
+    return fixed, grid
+
+
+def _truth(name: str, text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise InputError(f"`{_flag(name)}` must be yes, no, or yes,no; got {text!r}.")
+    return text == "yes"
+
+
 def changed(config: Any, values: dict[str, Any]) -> Any:
     """The configuration with some fields replaced; an unknown name is a sentence."""
     known = [f.name for f in dataclasses.fields(config)]

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from argrad._errors import ArgradError, InputError
-from argrad.recipes.bench.jobs import Job, plan, train
+from argrad.recipes.bench import ranks
+from argrad.recipes.bench.jobs import Job, follow, plan, train
 from argrad.recipes.bench.options import check, differing_flags
 from argrad.recipes.bench.page import finding, render
 from argrad.recipes.bench.recipe import Preset, Recipe
@@ -45,26 +46,32 @@ def reproduce(
     """
     check(config)
     check_needs(recipe)
+    ranks.start()
     folder = make_folder(Path(out) / recipe.name)
-    jobs = plan(recipe, config, seeds, folder)
+    jobs = plan(recipe, config, seeds, folder, ranks.world())
     if not jobs:
         raise InputError(f"these options select no cell of {recipe.name!r}.")
+    if ranks.rank() > 0:
+        return _follow(recipe, preset, config, seeds, jobs)
     busy = f"another process is running this recipe in {folder}. Wait for it, or choose another --out."
     with alone(folder, busy):
         sweep(folder)
         if fresh:
             _forget(jobs)
-        show = _train(recipe, jobs, workers or _default_workers(preset), quiet)
+        one = ranks.world() > 1 or preset == "smoke"  # a process starts slower than a smoke cell runs
+        show = _train(recipe, jobs, 1 if one and not workers else workers or os.cpu_count() or 1, quiet)
         summary = summarise(recipe, preset, config, command(recipe, config, preset, seeds), jobs)
         write_json(folder / "results.json", summary.to_json())
         write_text(folder / "report.html", render(summary))
+        ranks.wait_for_all()
     show.say(f"{finding(summary)}\nReport: {folder / 'report.html'}")
     return summary
 
 
 def command(recipe: Recipe, config: Any, preset: Preset, seeds: Sequence[int]) -> str:
     """The command that makes these numbers."""
-    words = ["argrad reproduce", recipe.file or recipe.name]
+    start = f"torchrun --nproc-per-node {ranks.world()} -m " if ranks.world() > 1 else ""
+    words = [f"{start}argrad reproduce", recipe.file or recipe.name]
     words += [] if preset == "default" else [f"--{preset}"]
     words += [] if len(seeds) == 1 else [f"--seeds {len(seeds)}"]
     words += [] if seeds[0] == 0 else [f"--first-seed {seeds[0]}"]
@@ -82,10 +89,21 @@ def check_needs(recipe: Recipe) -> None:
             )
 
 
-def _default_workers(preset: Preset) -> int:
-    return (
-        1 if preset == "smoke" else os.cpu_count() or 1
-    )  # a process starts slower than a smoke cell runs
+def _follow(
+    recipe: Recipe, preset: Preset, config: Any, seeds: Sequence[int], jobs: Sequence[Job]
+) -> Summary:
+    """What a rank beside rank 0 does: train what rank 0 says is missing."""
+    for job in _missing(jobs):
+        follow(job)
+        ranks.wait_for_all()
+    ranks.wait_for_all()  # for the report
+    return summarise(recipe, preset, config, command(recipe, config, preset, seeds), jobs)
+
+
+def _missing(jobs: Sequence[Job]) -> list[Job]:
+    """Those that are not done, in the eyes of rank 0."""
+    undone = ranks.any_of(*(ranks.rank() == 0 and job.result is None for job in jobs))
+    return [job for job, todo in zip(jobs, undone, strict=True) if todo]
 
 
 def _forget(jobs: Sequence[Job]) -> None:
@@ -107,11 +125,12 @@ def _train(recipe: Recipe, jobs: Sequence[Job], workers: int, quiet: bool) -> Pr
         lower_is_better=recipe.better == "lower",
     )
     states = [State(job) for job in jobs]
-    todo = [s for s in states if s.result is None]
+    missing = {job.folder for job in _missing(jobs)}
+    todo = [s for s in states if s.job.folder in missing]
     with progress(table, quiet=quiet) as show:
         if len(todo) < len(states):
             show.say(f"{len(states) - len(todo)} of {len(states)} are done already.")
-        if workers == 1 or len(todo) == 1:
+        if workers == 1 or len(todo) == 1 or ranks.world() > 1:
             _train_here(todo, states, show)
         else:
             for _ in run_all(states, workers):
@@ -129,6 +148,7 @@ def _train_here(todo: Sequence[State], states: Sequence[State], show: Progress) 
 
         state.running = True
         state.result = train(state.job, report)
+        ranks.wait_for_all()
         state.running = False
         _show(states, show)
 

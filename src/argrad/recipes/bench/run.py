@@ -13,9 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from argrad.recipes.bench import checkpoint
-from argrad.recipes.bench.log import Log
+from argrad.random import CounterRNG
+from argrad.recipes.bench import checkpoint, ranks
+from argrad.recipes.bench.log import Log, NoLog
 
+_BETWEEN_RANKS = 2_000_000_000_000_011  # more than all streams of all seeds take
 Report = Callable[[str, int, int, float], None]  # phase, step, total, newest value
 
 
@@ -58,7 +60,23 @@ class Run:
 
     def generator(self, stream: int = 0) -> torch.Generator:
         """A generator of this run's seed; different streams for data order, noise and evaluation."""
-        return torch.Generator().manual_seed(1_000_003 * self.seed + stream)
+        other = _BETWEEN_RANKS * ranks.rank()
+        return torch.Generator().manual_seed(1_000_003 * self.seed + stream + other)
+
+    def counter(self, step: int, stream: int = 0, *, rows: int = 0) -> CounterRNG:
+        """Noise of this run's seed for one step, that does not depend on how many processes share the batch.
+
+        Args:
+            step: its number.
+            stream: as in `generator`.
+            rows: rows of noise that the whole batch takes; each process begins behind those before it.
+        """
+        return CounterRNG(self.seed).fold(stream, step).shift(rows=ranks.share(rows).start)
+
+    def share(self, batch: int) -> int:
+        """How many items of a batch this process takes: all, unless `torchrun` has started others."""
+        own = ranks.share(batch)
+        return own.stop - own.start
 
     def log(self, **values: Tensor | float) -> None:
         """Add to the means of the next line; tensors are not read before that."""
@@ -74,26 +92,37 @@ class Run:
         """
         path = self.folder / f"{phase}.pt"
         done, spent = self._restore(path, parts)
-        log = Log(self.folder, phase, done, total)
+        if done == 0:
+            self._begin_alike(list(parts.values()))
+        log = (Log if ranks.rank() == 0 else NoLog)(self.folder, phase, done, total)
         before, started = self.seconds, time.perf_counter() - spent
         self.seconds, saved, self._stepping = before + spent, time.perf_counter(), True
         try:
-            for step in range(done, total):
-                yield step
-                done = step + 1
-                self.seconds = before + time.perf_counter() - started
-                if done % self.log_every == 0 or done == total:
-                    self._write_line(log, phase, done, total)
-                late = time.perf_counter() - saved > self.save_seconds
-                if late or self._interrupted or done == total:
-                    self._save(path, parts, done, self.seconds - before)
-                    saved = time.perf_counter()
-                if self._interrupted:
-                    raise KeyboardInterrupt
+            with ranks.averaged(list(parts.values())):
+                for step in range(done, total):
+                    yield step
+                    done = step + 1
+                    self.seconds = before + time.perf_counter() - started
+                    if done % self.log_every == 0 or done == total:
+                        self._write_line(log, phase, done, total)
+                    late = time.perf_counter() - saved > self.save_seconds
+                    late, interrupted = ranks.any_of(late, self._interrupted)
+                    if late or interrupted or done == total:
+                        self._save(path, parts, done, self.seconds - before)
+                        saved = time.perf_counter()
+                    if interrupted:
+                        raise KeyboardInterrupt
         finally:
             self._stepping = False
             self._sums, self._counts = {}, {}
             log.close()
+
+    def _begin_alike(self, parts: list[Any]) -> None:
+        """The same parameters on all ranks; torch's own generator is another one on each from here on."""
+        if ranks.world() > 1:
+            ranks.begin_alike(parts)
+        if ranks.rank() > 0:
+            torch.manual_seed(1_000_003 * self.seed + _BETWEEN_RANKS * ranks.rank())
 
     @contextlib.contextmanager
     def interrupts_between_steps(self) -> Iterator[None]:
@@ -114,7 +143,9 @@ class Run:
             signal.signal(signal.SIGINT, before)
 
     def _write_line(self, log: Log, phase: str, step: int, total: int) -> None:
-        means = {name: float(sum_) / self._counts[name] for name, sum_ in self._sums.items()}
+        sums = ranks.summed([float(sum_) for sum_ in self._sums.values()])
+        counts = (count * ranks.world() for count in self._counts.values())
+        means = {name: a / n for name, a, n in zip(self._sums, sums, counts, strict=True)}
         self._sums, self._counts = {}, {}
         log.write(step, means, self.seconds)
         if self._report is not None:

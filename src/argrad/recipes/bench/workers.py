@@ -67,7 +67,7 @@ def run_all(states: Sequence[State], workers: int) -> Iterator[None]:
                     failures += _end(*pair)
             yield
     finally:
-        _stop([process for _, process in running])
+        stop([process for _, process in running])
     if failures:
         raise ArgradError(f"{' '.join(failures)} All other cells are done; the same command goes on.")
 
@@ -98,7 +98,7 @@ def _look(state: State) -> None:
 
 def _end(state: State, process: subprocess.Popen) -> list[str]:
     """Sentences about what went wrong; one that concerns all cells is raised."""
-    _close(process)
+    close(process)
     state.running, state.result = False, state.job.result
     if state.result is not None:
         return []
@@ -115,7 +115,7 @@ def _end(state: State, process: subprocess.Popen) -> list[str]:
     return [f"The cell '{job.name}' failed: {reason.rstrip('.')}. More is in {path}."]
 
 
-def _stop(processes: Sequence[subprocess.Popen]) -> None:
+def stop(processes: Sequence[subprocess.Popen]) -> None:
     """Ask the workers to save and end, and end those that do not."""
     for process in processes:
         if process.poll() is None:
@@ -127,9 +127,10 @@ def _stop(processes: Sequence[subprocess.Popen]) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        _close(process)
+        close(process)
 
 
-def _close(process: subprocess.Popen) -> None:
+def close(process: subprocess.Popen) -> None:
+    """Let go of the pipe that keeps it alive."""
     if process.stdin is not None:
         process.stdin.close()
