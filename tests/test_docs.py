@@ -21,6 +21,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -296,3 +297,23 @@ def test_the_site_builds_and_fetches_nothing(tmp_path: Path) -> None:
             r'(?:src|href)="(https?:[^"]+\.(?:js|css|woff2?|svg|png))"', page.read_text()
         )
         assert not fetched, f"{page.name} fetches {fetched}"
+    assert dead_links(tmp_path) == set()
+
+
+def dead_links(site: Path) -> set[tuple[str, str]]:
+    """Links between the built pages, written in Markdown or by hand, whose file or anchor is not there."""
+    pages = {p: p.read_text(encoding="utf-8") for p in site.rglob("*.html") if p.name != "play.html"}
+    ids = {p: set(re.findall(r'\bid="([^"]+)"', text)) for p, text in pages.items()}
+    dead = set()
+    for page, text in pages.items():
+        if page.name == "404.html":  # served at any address, so its links are absolute
+            continue
+        for link in re.findall(r'(?:href|src)="(?![a-z]+:)([^"]+)"', text):
+            path, _, anchor = unquote(link).partition("#")
+            goal = (page.parent / path.partition("?")[0]).resolve() if path else page
+            known = goal.exists() and (
+                not anchor or goal not in ids or anchor in ids[goal] or anchor.startswith("only-")
+            )
+            if not known:
+                dead.add((str(page.relative_to(site)), link))
+    return dead
