@@ -30,9 +30,10 @@ SHOWN = (
 )
 FREQUENT, ACROSS = 48, 3
 INTRODUCTION = """\
-Two gates of [`argrad reproduce simcse`](../recipes.md) with a budget of 60 %, one trained without labels and one with,
-each on the first four layers of MiniLM with a proxy of one layer. Nobody told them what a stop-word is. Blue tokens are
-kept, red ones are dropped, and the stronger the colour the surer; a pointer on a token shows its probability."""
+Two gates of [`argrad reproduce simcse`](../recipes.md) with a budget of {:.0f} %, one trained without labels and one
+with, each on the first four layers of MiniLM with a proxy of one layer. Nobody told them what a stop-word is. Blue
+tokens are kept, red ones are dropped, and the stronger the colour the surer; a pointer on a token shows its
+probability."""
 TABLE = """\
 How often, in per cent, each of the {} most frequent tokens of STS-B dev is kept; those that are dropped most come
 first, column by column."""
@@ -59,7 +60,8 @@ def measure() -> dict[str, Any]:
     from argrad.recipes.simcse import RECIPE
 
     pairs = parts.sets("")["STSB-dev"]
-    sentences, found = sorted({*pairs.first, *pairs.second}), {}
+    sentences = sorted({*pairs.first, *pairs.second})
+    found: dict[str, Any] = {"budget": RECIPE.config.budget}
     for regime in REGIMES:
         encoder = train(regime, RECIPE.config)
         seen, kept = count(encoder, sentences)
@@ -94,7 +96,7 @@ def train(regime: str, config: Any) -> Any:
         max_length=config.train_length,
     )
     rate = config.rate or simcse_train._RATE[f"{regime}-bert"]
-    groups = parameter_groups(encoder, rate, config.decay, {"gate": rate * config.gate_rate})
+    groups = parameter_groups(encoder, rate, config.decay, {"gate": config.gate_rate or rate})
     optimizer = torch.optim.AdamW(groups, fused=True)
     fall = get_linear_schedule_with_warmup(optimizer, round(config.warmup * config.steps), config.steps)
     order = torch.randperm(len(examples))
@@ -130,7 +132,7 @@ def page(found: dict[str, Any]) -> str:
         "<!-- written by docs/sentences/measure.py -->",
         "# What learned gates drop",
         "",
-        INTRODUCTION,
+        INTRODUCTION.format(100 * found["budget"]),
         "",
     ]
     for regime, words in REGIMES.items():
