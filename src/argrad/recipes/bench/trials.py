@@ -8,6 +8,7 @@ is done is never run again.
 from __future__ import annotations
 
 import importlib.util
+import logging
 import subprocess
 import sys
 import time
@@ -70,7 +71,7 @@ def run_on_ray(jobs: Sequence[Job], address: str, workers: int) -> Iterator[None
     options: dict[str, Any] = {"address": address}
     if address == "local":
         options = {"num_cpus": workers, "include_dashboard": False, "log_to_driver": False}
-    ray.init(**options, logging_level="ERROR")
+    ray.init(**options, logging_level=logging.ERROR)
     try:
         task = ray.remote(max_retries=ATTEMPTS - 1, retry_exceptions=True)(do_in_process)
         waiting = {task.remote(str(folder)): folder for folder in todo}
