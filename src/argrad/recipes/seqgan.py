@@ -40,13 +40,13 @@ class Config:
     batch: int = option(64, "sequences a step", at_least=2)
     mle_steps: int = option(3000, "of maximum likelihood", at_least=1)
     judge_steps: int = option(500, "of the judge before the game", at_least=1)
-    game_steps: int = option(200, "of the game", at_least=1)
+    game_steps: int = option(300, "of the game", at_least=1)
     judge_per_step: int = option(3, "steps of the judge for each of the writer", at_least=1)
     rollouts: int = option(8, "completions of each beginning (the paper: 16)", at_least=1)
     keep: float = option(0.8, "share of the roll-out policy that stays at a step", at_least=0)
     learning_rate: float = option(1e-2, "of maximum likelihood", above=0)
-    game_rate: float = option(1e-3, "of the writer in the game", above=0)
-    measured: int = option(4000, "sequences that both numbers are measured on", at_least=1)
+    game_rate: float = option(2e-3, "of the writer in the game", above=0)
+    measured: int = option(16_000, "sequences that both numbers are measured on", at_least=1)
     temperatures: tuple[float, ...] = option(
         (1.0, 0.9, 0.8, 0.7), "of the writer after maximum likelihood"
     )
