@@ -267,6 +267,15 @@ def test_a_slow_machine_stops_early(monkeypatch):
     assert result.steps == 2 and {r.step for r in result.runs} == {2}  # one stretch, the same for all
 
 
+def test_too_few_steps_are_called_too_few(monkeypatch, tmp_path, capsys):
+    config = dataclasses.replace(TINY, steps=None, seconds=0.5, points=4)
+    monkeypatch.setattr(demo, "plan", lambda *a: (8, 4))
+    demo.main(config, tmp_path / "r.html")
+    assert "too few to tell the ways apart" in capsys.readouterr().out
+    demo.main(TINY, tmp_path / "r.html")  # the number of steps was asked for
+    assert "too few" not in capsys.readouterr().out
+
+
 def test_a_budget_is_kept(tmp_path):
     train(TINY)  # loads and compiles
     result = demo.main(demo.Config(seconds=4), tmp_path / "r.html", quiet=True)

@@ -93,6 +93,11 @@ def main(config: Config, out: Path, *, quiet: bool = False, started: float | Non
         result = train_all(config, show, started)
     write_text(out, render(result), advice="Free some space or choose another --out.")
     show.say(f"{result.steps} steps a way in {result.seconds:.0f} s. Report: {out}")
+    if config.steps is None and result.steps < _TELLING:
+        show.say(
+            "That is too few to tell the ways apart: the machine is slow, or busy with something else. "
+            f"More time: argrad demo --seconds {5 * config.seconds:.0f}"
+        )
     return result
 
 
@@ -177,6 +182,7 @@ def gradient_variance(config: Config, run: Run, x: Tensor) -> float:
 
 # ---- time ----------------------------------------------------------------------------------------
 
+_TELLING = 200  # steps a way before the curves part
 _RESERVE = 1.0  # seconds for the last measurements and the report
 
 
