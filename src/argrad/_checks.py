@@ -406,6 +406,8 @@ def _bad_tau(call: str, tau: object, is_positive: bool) -> InputError:
 def _check_tau_tensor(
     call: str, tau: Tensor, batch_shape: torch.Size, event_dims: int
 ) -> float | Tensor:
+    if tau.is_complex():
+        raise InputTypeError(f"`{call}(tau=...)` must be real; got {describe(tau)}. Take `.real`.")
     if not tau.is_floating_point():
         tau = tau.to(torch.get_default_dtype())
     if can_read(tau) and tau.numel():

@@ -209,7 +209,9 @@ def _per_row(call: str, name: str, value: Tensor, scores: Tensor) -> Tensor:
     check_floating(call, name, value)
     check_scores(call, name, value)
     try:
-        return value.to(scores.dtype).expand(scores.shape[:-1])[..., None]
+        cast = value.to(scores.dtype).expand(scores.shape[:-1])[..., None]
+        check_scores(call, name, cast)  # float64 may overflow in float32
+        return cast
     except RuntimeError:
         rule = f"must have the logits' shape without `dim`, {tuple(scores.shape[:-1])}"
         raise fail(call, name, rule, f"shape {tuple(value.shape)}", "One number a row.") from None

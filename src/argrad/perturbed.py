@@ -11,7 +11,7 @@ from argrad import random
 from argrad._autograd import straight_through
 from argrad._checks import check_positive, check_shape, fail
 from argrad._errors import InputError, UnsupportedError
-from argrad._numerics import masked_scores
+from argrad._numerics import masked_scores, widen
 from argrad._types import Bool, Float, Generator, Shape, Tau
 from argrad.backward import Backward
 from argrad.gumbel import gumbel_softmax
@@ -192,10 +192,11 @@ class Perturbed(StructuredDistribution):
             `Trace(hard, log_prob, kind)`; `log_prob` has the gradient for the scores.
         """
         perturbed, _ = self._perturb("trace", sample_shape, generator)
-        perturbed = masked_scores(perturbed.detach(), self.mask)
-        scores = masked_scores(self.scores, self.mask).expand(perturbed.shape) / self.noise_scale
+        perturbed = widen(masked_scores(perturbed.detach(), self.mask))
+        scores = widen(masked_scores(self.scores, self.mask)).expand(perturbed.shape) / self.noise_scale
         hard, log_prob, kind = self._steps(scores, perturbed)
-        return Trace(hard, log_prob if kind == "vertex" else self._sum_joined(log_prob), kind)
+        log_prob = log_prob if kind == "vertex" else self._sum_joined(log_prob)
+        return Trace(hard.to(self.scores.dtype), log_prob.to(self.scores.dtype), kind)
 
     def _steps(self, scores: Tensor, perturbed: Tensor) -> tuple[Tensor, Tensor, str]:
         structure = self.structure

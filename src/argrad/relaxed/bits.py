@@ -12,12 +12,7 @@ from torch.distributions.constraints import Constraint
 from torch.nn.functional import logsigmoid
 
 from argrad import random
-from argrad._checks import (
-    can_read,
-    check_floating,
-    check_scores,
-    fail,
-)
+from argrad._checks import can_read, check_floating, check_no_overflow, check_scores, fail
 from argrad._errors import InputError
 from argrad._numerics import widen
 from argrad._types import Float, Generator, Shape
@@ -92,6 +87,7 @@ class RelaxedBits(FromLogits):
         # log y + log(1 - y) = logsigmoid(x) + logsigmoid(-x); -log(1 + e^-z) = logsigmoid(z)
         terms = log_tau - z + 2 * logsigmoid(z) - logsigmoid(x) - logsigmoid(-x)
         total = torch.where(closed, 0.0, terms).sum(-1)
+        check_no_overflow("RelaxedBits.log_prob", "logits", self.logits, total)
         return total.masked_fill(outside, -math.inf).to(self.logits.dtype)
 
     def log_prob(self, value: Float[Tensor, "*shape"]) -> Float[Tensor, "*batch"]:
