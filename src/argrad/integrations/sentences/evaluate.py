@@ -18,7 +18,7 @@ from argrad._errors import InputError
 from argrad.integrations.sentences.encoder import Counted
 from argrad.integrations.sentences.sts import Pairs, join, sentences
 
-SelectOn = Literal["stsb-dev", "stsb-train+dev"]
+Selection = Literal["stsb-dev", "stsb-train+dev"]
 _SELECTED = {"stsb-dev": "stsbenchmark_dev", "stsb-train+dev": "stsbenchmark_train_and_dev"}
 _YEARS = ("sts12", "sts13", "sts14", "sts15", "sts16")
 _STSB = ("STSB-train", "STSB-dev", "STSB-test")
@@ -59,7 +59,7 @@ class Scores:
     mean: dict[str, float] = field(repr=False)
     wmean: dict[str, float] = field(repr=False)
     dedup: dict[str, float] = field(repr=False)
-    select_on: SelectOn = "stsb-dev"
+    select_on: Selection = "stsb-dev"
     kept: float = 1.0
 
     @property
@@ -82,7 +82,7 @@ def evaluate(
     encode: Encode,
     sets: Mapping[str, Pairs],
     *,
-    select_on: SelectOn = "stsb-dev",
+    select_on: Selection = "stsb-dev",
     batch_size: int = 128,
 ) -> Scores:
     r"""Score an encoder on the sets that are given; each sentence is encoded once.

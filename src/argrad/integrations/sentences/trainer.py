@@ -12,7 +12,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from argrad._errors import InputError
 from argrad.integrations.sentences.data import Example
-from argrad.integrations.sentences.evaluate import SelectOn, evaluate
+from argrad.integrations.sentences.evaluate import Selection, evaluate
 from argrad.integrations.sentences.objective import SimCSE
 from argrad.integrations.sentences.sts import Pairs
 
@@ -61,7 +61,7 @@ class SimCSETrainer(Trainer):
         *,
         examples: Sequence[Example],
         sets: Mapping[str, Pairs] | None = None,
-        select_on: SelectOn = "stsb-dev",
+        select_on: Selection = "stsb-dev",
         rates: Mapping[str, float] | None = None,
         evaluate_all: bool = False,
         **options: Any,
@@ -69,7 +69,7 @@ class SimCSETrainer(Trainer):
         _check_processes(objective, args)
         args.remove_unused_columns = False  # rows are sentences, not columns
         self.objective, self.sets = objective, dict(sets or {})
-        self.select_on: SelectOn = select_on
+        self.select_on: Selection = select_on
         self.rates = {f"encoder.{name}": rate for name, rate in (rates or {}).items()}
         self.evaluate_all = evaluate_all
         self._sums: dict[str, Tensor] = {}
