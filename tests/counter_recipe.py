@@ -1,13 +1,16 @@
 """A recipe whose noise belongs to the rows of the batch, not to a process: for tests of data-parallel training.
 
-`RANKS=kill:1:7` in the environment lets rank 1 kill itself at step 7.
+`RANKS=kill:1:7` in the environment lets rank 1 kill itself at step 7, leaving the time in the file that
+`RANKS_STAMP` names.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -64,6 +67,8 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
 def misbehave(step: int) -> None:
     words = os.environ.get("RANKS", "").split(":")
     if words[0] == "kill" and (os.environ.get("RANK"), str(step)) == (words[1], words[2]):
+        if "RANKS_STAMP" in os.environ:
+            Path(os.environ["RANKS_STAMP"]).write_text(str(time.time()))
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import types
 from random import Random
+from zlib import crc32
 
 import pytest
 import torch
@@ -75,7 +76,8 @@ def test_answer_or_sentence(name: str) -> None:
         verdict(name, source, twin)
 
     holds()
-    verdict(name, Random(name), "meta")
+    if crc32(name.encode()) % 4 == 0:  # slow; all of them in the test at length
+        verdict(name, Random(name), "meta")
 
 
 @pytest.mark.slow

@@ -95,6 +95,7 @@ def test_a_sweep_in_local_processes_is_resumed_and_merged(tmp_path: Path, capsys
     }
 
 
+@pytest.mark.slow
 def test_a_trial_that_always_fails_is_a_sentence(tmp_path: Path, monkeypatch) -> None:
     recipe = find(TOY)
     monkeypatch.setenv("TOY", "crash=1;cell=narrow, SGD")
