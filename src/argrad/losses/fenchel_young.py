@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from argrad._checks import check_count, check_possible, check_tau, fail
+from argrad._checks import check_count, check_finite, check_possible, check_tau, fail
 from argrad._types import Bool, Float, Generator
 from argrad.noise import Noise
 from argrad.perturbed import Perturbed
@@ -66,6 +66,7 @@ class FenchelYoung:
             log_z = structure._log_partition(clean / self.tau)
             check_possible("FenchelYoung", log_z)
             best = self.tau * log_z
+            check_finite("FenchelYoung", "scores", best)  # sums of very large ones overflow
             return (best - structure._inner(clean, y)).to(scores.dtype)
         soft = structure.relax(clean, self.tau, regularizer=f)
         gap = self._value(f, clean.detach(), soft.detach()) - self._value(f, clean.detach(), y)
