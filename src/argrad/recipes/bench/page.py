@@ -174,9 +174,11 @@ def _chart(
         for i, column in enumerate(group)
         if (curve := curves.get((row, column)))
     ]
+    if not series:  # a row that needs no training
+        return None
     scale = _scale([curve for (r, _), curve in curves.items() if r == row])
     title = row or summary.recipe.title
-    return charts.line_chart(series, title=title, x_label="step", y_range=scale) if series else None
+    return charts.line_chart(series, title=title, x_label="step", y_range=scale)
 
 
 def _scale(curves: list[Curve]) -> tuple[float, float] | None:
