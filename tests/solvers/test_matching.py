@@ -99,6 +99,16 @@ def test_small_tau_gives_the_assignment(shape: tuple[int, int], partial: bool, n
     assert torch.allclose(P, assignment(w, partial=partial), atol=1e-6)
 
 
+def test_the_gradient_is_finite_where_a_row_keeps_a_denormal() -> None:
+    """A row or column whose whole mass is 1e-313 has an infinite reciprocal."""
+    w = torch.tensor([[0.1919, 1.2638, -1.2904], [-0.7911, -0.0209, -0.7185]], dtype=torch.float64)
+    leaf = (w / 1e-3).requires_grad_()
+    P = entropic_matching(leaf, partial=True)
+    assert 0 < P[:, 2].sum() < torch.finfo(torch.float64).tiny
+    (grad,) = torch.autograd.grad((P * normal(2, 3)).sum(), leaf)
+    assert bool(grad.isfinite().all())
+
+
 @pytest.mark.parametrize("name", RELAXATIONS)
 def test_forbidden_rows_and_columns_are_removal(name: str) -> None:
     f = fix(RELAXATIONS[name], partial=True)

@@ -71,7 +71,8 @@ def potentials(
         return x, y
     Q = weights
     mass = Q.sum(-1)
-    inverse = torch.where(mass > 0, 1.0, 0.0) / torch.where(mass > 0, mass, 1.0)
+    some = mass >= torch.finfo(mass.dtype).tiny  # the reciprocal of a denormal is infinite
+    inverse = torch.where(some, 1.0, 0.0) / torch.where(some, mass, 1.0)
     if free_rows is not None:
         inverse = inverse * free_rows
     S, b = _schur(Q, inverse, row_sums, column_sums)
