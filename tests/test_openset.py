@@ -14,6 +14,7 @@ from torch.nn.functional import cross_entropy
 
 import argrad as ag
 from argrad import openset as o
+from argrad.testing.parts import check_generator_contract
 
 SCORES = [o.max_softmax, o.max_logit, o.entropy, o.energy, o.reject]
 by_name = pytest.mark.parametrize("score", SCORES, ids=lambda s: s.__name__)
@@ -184,7 +185,7 @@ def test_shell_keeps_shapes_and_generators():
     shell = o.Shell(data)
     assert shell.sample(7).shape == (7, 1, 4, 4)
     assert shell.sample(0).shape == (0, 1, 4, 4)
-    ag.testing._check_generator_contract(lambda g: shell.sample(20, generator=g))
+    check_generator_contract(lambda g: shell.sample(20, generator=g))
 
 
 def test_pull_away_is_the_mean_squared_cosine():

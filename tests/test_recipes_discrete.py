@@ -148,8 +148,8 @@ def test_every_column_trains_a_small_layer(name: str) -> None:
 
 
 def test_unknown_columns_and_sizes_are_named() -> None:
-    with pytest.raises(ag.InputError, match="there is no column 'GS'; there are SF, DARN"):
-        vae.cells(replace(vae.Config(), columns=("GS",)))
+    with pytest.raises(ag.InputError, match="there is no column 'LAX'; there are SF, DARN"):
+        vae.cells(replace(vae.Config(), columns=("LAX",)))
     with pytest.raises(ag.InputError, match="there is no size '9x9'; there are 8x4"):
         reinmax_vae.cells(replace(reinmax_vae.Config(), sizes=("9x9",)))
     with pytest.raises(ag.InputError, match="there is no column 'x'; there are ST,"):

@@ -15,6 +15,7 @@ from torch.distributions import kl_divergence
 import argrad as ag
 from argrad import reparam as r
 from argrad.testing import assert_cdf, assert_frequencies, assert_mean
+from argrad.testing.parts import check_generator_contract
 
 N = 20_000
 KINDS = ["iid", "antithetic", "sobol", "stratified"]
@@ -323,7 +324,7 @@ def test_sobol_noise_fills_the_square():
 @pytest.mark.parametrize("kind", KINDS)
 def test_generators(kind):
     law = r.Gumbel(torch.zeros(3), torch.ones(3))
-    ag.testing._check_generator_contract(lambda g: law.noise((4,), kind=kind, generator=g))
+    check_generator_contract(lambda g: law.noise((4,), kind=kind, generator=g))
     assert law.noise((0,), kind=kind).shape == (0, 3)
     assert law.noise((2, 3), kind=kind).shape == (2, 3, 3)
 

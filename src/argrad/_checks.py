@@ -378,7 +378,7 @@ def check_tau(
     have no inverse in float32.
     """
     if isinstance(tau, Tensor):
-        return _check_tau_tensor(call, tau, batch_shape, event_dims)
+        return _check_tau_tensor(call, tau, batch_shape, event_dims, any_positive)
     if isinstance(tau, bool) or not isinstance(tau, (int, float, numbers.Real)):
         raise InputTypeError(
             f"`{call}(tau=...)` must be a positive number or tensor; got {type(tau).__name__}. "
@@ -404,7 +404,7 @@ def _bad_tau(call: str, tau: object, is_positive: bool) -> InputError:
 
 
 def _check_tau_tensor(
-    call: str, tau: Tensor, batch_shape: torch.Size, event_dims: int
+    call: str, tau: Tensor, batch_shape: torch.Size, event_dims: int, any_positive: bool
 ) -> float | Tensor:
     if tau.is_complex():
         raise InputTypeError(f"`{call}(tau=...)` must be real; got {describe(tau)}. Take `.real`.")
@@ -412,8 +412,9 @@ def _check_tau_tensor(
         tau = tau.to(torch.get_default_dtype())
     if can_read(tau) and tau.numel():
         low, high = (t.item() for t in torch.aminmax(tau.detach()))
-        if not (low >= _LEAST_TAU and high <= _LARGEST_TAU):
-            raise _bad_tau(call, tau, low > 0 and high < math.inf)
+        is_positive = low > 0 and high < math.inf
+        if not is_positive or not (any_positive or (low >= _LEAST_TAU and high <= _LARGEST_TAU)):
+            raise _bad_tau(call, tau, is_positive)
     if tau.dim() == 0:
         return tau
     event = (1,) * event_dims

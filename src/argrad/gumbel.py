@@ -114,7 +114,7 @@ def gumbel_softmax(
     scores, dim = items_last(call, logits, dim, mask, generator)
     if isinstance(tau, Tensor) and tau.dim() == logits.dim():
         tau = tau.movedim(dim, -1)  # what `keepdim=True` gives
-    tau = check_tau(call, tau, scores.shape[:-1])
+    tau = check_tau(call, tau, scores.shape[:-1], any_positive=True)  # the maximum is subtracted first
     if _use_kernel(scores) and not (isinstance(tau, Tensor) and tau.requires_grad):
         soft = _SoftmaxKernel.apply(scores, tau, generator)
     else:

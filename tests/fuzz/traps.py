@@ -43,11 +43,11 @@ def _fine(d: Draw) -> Any:
 
 
 TRAPS = {
-    "layout": _layout,
     "hang": _hang,
     "fine": _fine,
     "crash": _crash,
     "nan": _nan,
     "gradient": _nan_gradient,
+    "layout": _layout,  # number 5: each fifth call is made again with other strides
     "error": _error,
 }

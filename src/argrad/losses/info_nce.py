@@ -81,6 +81,8 @@ class InfoNCE:
         )
         first = (x * y).sum(-1)
         rest = x @ others.mT if others.dim() == 2 else (others @ x[..., None])[..., 0]
+        if mask is not None:
+            check_mask("InfoNCE", mask, rest.shape)
         if negatives is None:
             mask = _others_only(query, mask, rest.shape)
         return self.of_scores(first, rest, log_q=log_q, mask=mask).to(query.dtype)
