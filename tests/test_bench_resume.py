@@ -111,8 +111,8 @@ class Stopped(BaseException):
     """Thrown into a run in place of a kill."""
 
 
-def check_resumes(one: jobs.Job, other: jobs.Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`one` is trained in one go; `other` is stopped in the middle of each phase."""
+def check_resumes(one: jobs.Job, other: jobs.Job, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """`one` is trained in one go; `other` is stopped in the middle of each phase. The phases: none without steps."""
     jobs.train(one)
     steps, stopped = Run.steps, set()
 
@@ -129,9 +129,9 @@ def check_resumes(one: jobs.Job, other: jobs.Job, monkeypatch: pytest.MonkeyPatc
         with contextlib.suppress(Stopped):
             jobs.train(other)
     monkeypatch.undo()
-    assert stopped
     assert untimed(other) == untimed(one)
     assert log_of(other.folder) == log_of(one.folder)
+    return stopped
 
 
 def untimed(job: jobs.Job) -> dict[str, float | None]:
@@ -148,14 +148,14 @@ def smoke_jobs(name: str, tmp_path: Path) -> list[tuple[jobs.Job, jobs.Job]]:
 
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_a_cell_of_every_recipe_resumes(name, tmp_path, monkeypatch):
-    check_resumes(*smoke_jobs(name, tmp_path)[0], monkeypatch)
+    assert check_resumes(*smoke_jobs(name, tmp_path)[0], monkeypatch)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(RECIPES))
 def test_all_cells_of_every_recipe_resume(name, tmp_path, monkeypatch):
-    for one, other in smoke_jobs(name, tmp_path):
-        check_resumes(one, other, monkeypatch)
+    stops = [check_resumes(one, other, monkeypatch) for one, other in smoke_jobs(name, tmp_path)]
+    assert any(stops)  # beam search, for one, is done at once
 
 
 # ---- workers and their parent --------------------------------------------------------------------
