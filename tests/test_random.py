@@ -12,7 +12,7 @@ from scipy import stats
 from torch import Tensor
 
 import argrad as ag
-from argrad import random
+from argrad import _hash, random
 from argrad.testing import ALPHA, assert_cdf, assert_frequencies
 
 CPU = torch.device("cpu")
@@ -77,10 +77,10 @@ def test_streams_are_independent() -> None:
 @pytest.mark.statistical
 def test_every_bit_is_fair() -> None:
     k1, k2 = (
-        random._splitmix(torch.arange(1000)[:, None]),
-        random._splitmix(torch.arange(1000)[:, None] + 7),
+        _hash.splitmix(torch.arange(1000)[:, None]),
+        _hash.splitmix(torch.arange(1000)[:, None] + 7),
     )
-    z = random._word(k1, k2, torch.arange(1000))
+    z = _hash.word(k1, k2, torch.arange(1000))
     ones = torch.stack([((z >> i) & 1).sum() for i in range(64)]).double()
     score = (ones - 5e5) / 500
     assert score.abs().max() < stats.norm.isf(ALPHA / 2 / 64)
@@ -128,13 +128,13 @@ def test_the_smallest_words_give_the_far_ends() -> None:
     """All bits 0 (but the lowest, which says which end): nothing is infinite, nothing is cut at 2^-24."""
     for dtype in (torch.float32, torch.float64):
         low, high = torch.tensor([0]), torch.tensor([1])
-        assert random._exponential(high, dtype).item() == 2.0**-64
-        assert random._exponential(low, dtype).item() == pytest.approx(64 * math.log(2))
-        assert random._gumbel(high, dtype).item() == pytest.approx(64 * math.log(2))
-        assert random._logistic(high, dtype).item() == pytest.approx(-64 * math.log(2))
+        assert _hash.exponential(high, dtype).item() == 2.0**-64
+        assert _hash.exponential(low, dtype).item() == pytest.approx(64 * math.log(2))
+        assert _hash.gumbel(high, dtype).item() == pytest.approx(64 * math.log(2))
+        assert _hash._logistic(high, dtype).item() == pytest.approx(-64 * math.log(2))
         ones = torch.tensor([-1])
-        assert 0 < random._uniform(low, dtype).item() < 1e-18
-        assert random._uniform(ones, dtype).item() < 1
+        assert 0 < _hash.uniform(low, dtype).item() < 1e-18
+        assert _hash.uniform(ones, dtype).item() < 1
 
 
 @pytest.mark.statistical
@@ -324,14 +324,14 @@ def test_the_integers_agree_bit_for_bit() -> None:
 
     key = np.array([0x0123456789ABCDEF, 0xFEDCBA9876543210], np.uint64)
     rows, columns = torch.arange(7) * 1_000_003, torch.arange(11) * 99_991
-    k1 = random._splitmix(random._times(rows ^ random._signed(int(key[0])), random._GOLDEN))
-    k2 = random._splitmix(random._times(rows ^ random._signed(int(key[1])), random._ROW_2))
-    twin = random._word(k1[:, None], k2[:, None], columns)
+    k1 = _hash.splitmix(_hash.times(rows ^ _hash.signed(int(key[0])), _hash.GOLDEN))
+    k2 = _hash.splitmix(_hash.times(rows ^ _hash.signed(int(key[1])), _hash.ROW_2))
+    twin = _hash.word(k1[:, None], k2[:, None], columns)
     for i, row in enumerate(rows.tolist()):
         keys = [np.uint64(k) for k in bits.row_keys(key, np.uint64(row))]
         for j, column in enumerate(columns.tolist()):
             word = int(bits.word(*keys, np.uint64(column)))
-            assert random._signed(word) == twin[i, j].item()
+            assert _hash.signed(word) == twin[i, j].item()
 
 
 # In ulp of max(|x|, 1): near 0 a logarithm of nearly 1 loses relative, not absolute, accuracy.
@@ -340,7 +340,7 @@ def test_the_integers_agree_bit_for_bit() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_the_twin_agrees_within_two_ulp(kind: str, dtype: torch.dtype) -> None:
     rng = ag.CounterRNG(11, row=12345, column=2**33)
-    kernel = random._draw_kernel(kind, (200, 1000), dtype, rng)
+    kernel = random._draw_kernel(kind, (200, 1000), dtype, random.words(rng))
     twin = random._draw_torch(kind, (200, 1000), dtype, CPU, rng)
     ulp = torch.finfo(dtype).eps * twin.abs().clamp(min=1.0)
     allowed = 16 if kind == "normal" and dtype == torch.float32 else 2

@@ -225,6 +225,34 @@ def test_noise_compiles(noise: ag.Noise, fresh_compiler) -> None:
     assert noise == ag.NoNoise() or not torch.equal(a, b)
 
 
+@pytest.mark.parametrize("shape", [(300, 7), (40, 30)], ids=str)
+@pytest.mark.parametrize("kind", ["gumbel", "exponential", "logistic", "uniform", "normal"])
+def test_compiled_noise_of_many_numbers_is_the_eager_noise(
+    kind: str, shape: tuple[int, int], fresh_compiler
+) -> None:
+    """Compiled code calls the kernel then, one operator a draw."""
+    draw = getattr(ag.random, kind)
+    compiled = torch.compile(
+        lambda rng: draw(shape, generator=rng), fullgraph=True, backend="aot_eager"
+    )
+    for rng in (ag.CounterRNG(3), ag.CounterRNG(4).shift(rows=5, columns=2)):
+        assert torch.equal(compiled(rng), draw(shape, generator=rng))
+    fresh = torch.compile(lambda: draw(shape), fullgraph=True, backend="aot_eager")
+    assert not torch.equal(fresh(), fresh())
+
+
+def test_compiled_vmap_gives_many_numbers_of_their_own_to_each_instance(fresh_compiler) -> None:
+    def draw(x: Tensor) -> Tensor:
+        return x + ag.random.gumbel((64, 32), dtype=x.dtype)
+
+    x = torch.zeros(3, 1, 1)
+    mapped = torch.compile(vmap(draw, randomness="different"), fullgraph=True, backend="aot_eager")(x)
+    assert mapped.shape == (3, 64, 32)
+    assert len(mapped.unique()) > 0.999 * mapped.numel()
+    slope = torch.compile(torch.func.grad(lambda x: draw(x).sum()), fullgraph=True, backend="aot_eager")
+    assert slope(torch.zeros(1, 1)).item() == 64 * 32
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_compiled_sums_of_gammas_are_the_eager_ones(backend: str, fresh_compiler) -> None:
     noise = ag.SumOfGamma(3)

@@ -17,8 +17,9 @@ import math
 import numbers
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +27,7 @@ from torch import Tensor
 
 from argrad._checks import check_shape, is_transformed
 from argrad._errors import InputTypeError
+from argrad._hash import GOLDEN, MIX_1, MIX_2, noise_of, plus, signed, splitmix
 from argrad._kernels.threads import run_rows
 from argrad._numerics import compute_dtype
 from argrad._types import Generator, Shape
@@ -34,11 +36,6 @@ __all__ = ["CounterRNG", "exponential", "gumbel", "logistic", "normal", "uniform
 
 _MASK = (1 << 64) - 1
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
-_GOLDEN = 0x9E3779B97F4A7C15
-_MIX_1 = 0xBF58476D1CE4E5B9
-_MIX_2 = 0x94D049BB133111EB
-_ROW_2 = 0xD1342543DE82EF95
-_SECOND = 0x5851F42D4C957F2D
 
 
 @dataclass(frozen=True)
@@ -79,8 +76,8 @@ class CounterRNG:
             return
         for name in ("seed", "row", "column"):
             object.__setattr__(self, name, _integer("CounterRNG", name, getattr(self, name)))
-        key = _splitmix_int(self.seed + _GOLDEN), _splitmix_int(self.seed + 2 * _GOLDEN)
-        words = [_signed(x & _MASK) for x in (*key, self.row, self.column, self.seed)]
+        key = _splitmix_int(self.seed + GOLDEN), _splitmix_int(self.seed + 2 * GOLDEN)
+        words = [signed(x & _MASK) for x in (*key, self.row, self.column, self.seed)]
         object.__setattr__(self, "words", torch.tensor(words, dtype=torch.int64, device="cpu"))
 
     def shift(self, rows: int = 0, columns: int = 0) -> CounterRNG:
@@ -96,7 +93,7 @@ class CounterRNG:
         seed = self.seed & _MASK
         for i in ids:
             i = _integer("CounterRNG.fold", "ids", i)
-            seed = _splitmix_int((seed ^ _splitmix_int(i + _GOLDEN)) + _GOLDEN)
+            seed = _splitmix_int((seed ^ _splitmix_int(i + GOLDEN)) + GOLDEN)
         return CounterRNG(seed, self.row, self.column)
 
     def gumbel(self, rows: int, columns: int, **options: object) -> Tensor:
@@ -216,8 +213,8 @@ def split(generator: Generator, count: int) -> tuple[Generator, ...]:
 
 def _splitmix_int(x: int) -> int:
     x &= _MASK
-    x = ((x ^ (x >> 30)) * _MIX_1) & _MASK
-    x = ((x ^ (x >> 27)) * _MIX_2) & _MASK
+    x = ((x ^ (x >> 30)) * MIX_1) & _MASK
+    x = ((x ^ (x >> 27)) * MIX_2) & _MASK
     return x ^ (x >> 31)
 
 
@@ -268,9 +265,9 @@ def _folded(words: Tensor, ids: tuple[int, ...]) -> Tensor:
 def _fold(words: Tensor, ids: Tensor) -> Tensor:
     """The words of `fold(i)` for each of `ids`, which broadcast against words `(..., 5)` less their last."""
     _, _, row, column, seed = words.unbind(-1)
-    seed = _splitmix(_plus(seed ^ _splitmix(_plus(ids, _GOLDEN)), _GOLDEN))
-    key_1 = _splitmix(_plus(seed, _GOLDEN))
-    key_2 = _splitmix(_plus(seed, 2 * _GOLDEN & _MASK))
+    seed = splitmix(plus(seed ^ splitmix(plus(ids, GOLDEN)), GOLDEN))
+    key_1 = splitmix(plus(seed, GOLDEN))
+    key_2 = splitmix(plus(seed, 2 * GOLDEN & _MASK))
     return torch.stack([key_1, key_2, row.expand_as(seed), column.expand_as(seed), seed], -1)
 
 
@@ -292,7 +289,7 @@ def draw_from(
     """Draws from many sources at once, `(*counts, *shape)`: traced code is as long as for a single one."""
     device = torch.device(device)
     sources = words.to(device)[..., None, None, :].unbind(-1)  # (*counts, 1, 1) each
-    return _from_words(kind, sources, tuple(shape), dtype, device).reshape(*words.shape[:-1], *shape)
+    return noise_of(kind, sources, tuple(shape), dtype, device).reshape(*words.shape[:-1], *shape)
 
 
 # ---- drawing -------------------------------------------------------------------------------------
@@ -314,8 +311,12 @@ def _draw(
         )
     device = torch.device("cpu" if device is None else device)
     work = compute_dtype(dtype)
-    if device.type == "cpu" and work in (torch.float32, torch.float64) and not is_transformed():
-        out = _draw_kernel(kind, tuple(shape), work, generator)
+    has_kernel = device.type == "cpu" and work in (torch.float32, torch.float64)
+    if has_kernel and not is_transformed():
+        out = _draw_kernel(kind, tuple(shape), work, words(generator))
+    elif has_kernel and torch.compiler.is_compiling() and math.prod(shape) >= _MANY:
+        key = generator.words[:4] if isinstance(generator, CounterRNG) else draw_key(generator)
+        out = _operator(key, kind, list(shape), work)
     else:
         out = _draw_torch(kind, tuple(shape), work, device, generator)
     return out if dtype == work else _round(kind, out, dtype)
@@ -331,7 +332,15 @@ def _round(kind: str, x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype)
 
 
-def _draw_kernel(kind: str, shape: tuple[int, ...], dtype: torch.dtype, generator: Generator) -> Tensor:
+_MANY = 1024  # numbers; fewer are made faster by inductor's own code than by a call of the operator
+
+
+def _draw_kernel(
+    kind: str,
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    words: tuple[np.ndarray, np.uint64, np.uint64],
+) -> Tensor:
     from argrad._kernels import fill
 
     out = torch.empty(shape, dtype=dtype, device="cpu")  # whatever torch's default device is
@@ -339,8 +348,37 @@ def _draw_kernel(kind: str, shape: tuple[int, ...], dtype: torch.dtype, generato
         return out
     columns = shape[-1] if shape else 1
     flat = out.view(-1, columns).numpy()
-    run_rows(getattr(fill, kind), len(flat), flat.size, flat, *words(generator))
+    run_rows(getattr(fill, kind), len(flat), flat.size, flat, *words)
     return out
+
+
+@torch.library.custom_op("argrad::noise", mutates_args=())
+def _operator(words: Tensor, kind: str, shape: list[int], dtype: torch.dtype) -> Tensor:
+    """The kernels as a function of their key, for compiled code: inductor's own takes ten times as long."""
+    key = words.numpy().view(np.uint64)
+    row, column = (key[2], key[3]) if len(key) > 2 else (_ZERO, _ZERO)
+    return _draw_kernel(kind, shape, dtype, (key, row, column))
+
+
+@_operator.register_fake
+def _(words: Tensor, kind: str, shape: list[int], dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="cpu")
+
+
+@_operator.register_vmap
+def _(
+    info: Any,
+    in_dims: tuple[int | None, ...],
+    words: Tensor,
+    kind: str,
+    shape: list[int],
+    dtype: torch.dtype,
+) -> tuple[Tensor, int]:
+    """Words of each instance, made by torch operations."""
+    assert in_dims[0] is not None  # nothing else is a tensor
+    words = words.movedim(in_dims[0], 0)
+    words = torch.nn.functional.pad(words, (0, 5 - words.shape[-1]))
+    return draw_from(kind, words, shape, dtype, "cpu"), 0
 
 
 def _draw_torch(
@@ -352,110 +390,4 @@ def _draw_torch(
         words = generator.words.unbind()
     else:
         words = generator.words.tolist()
-    return _from_words(kind, words, shape, dtype, device).reshape(shape)
-
-
-def _from_words(
-    kind: str,
-    words: Sequence[Tensor | int],
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    device: torch.device,
-) -> Tensor:
-    """Rows and columns of noise: key, first row, first column, seed; each a number or `(..., 1, 1)`."""
-    key_1, key_2, first_row, first_column, _ = words
-    columns = shape[-1] if shape else 1
-    rows = math.prod(shape[:-1])
-    row = torch.arange(rows, device=device)[:, None] + first_row
-    column = torch.arange(columns, device=device) + first_column
-    # xor before the product: inductor folds `arange * constant` into loop counters, which overflow
-    k1 = _splitmix(_times(row ^ key_1, _GOLDEN))
-    k2 = _splitmix(_times(row ^ key_2, _ROW_2))
-    bits = _word(k1, k2, column)
-    if kind == "normal":
-        second = _word(k1 ^ _signed(_SECOND), k2, column)
-        return _normal(bits, second, dtype)
-    return _OF_WORD[kind](bits, dtype)
-
-
-# The same arithmetic as `_kernels/bits.py`, on int64 tensors (whose products wrap around).
-
-
-def _signed(x: int) -> int:
-    return x - (1 << 64) if x >= 1 << 63 else x
-
-
-def _times(x: Tensor, factor: int) -> Tensor:
-    """A product modulo 2^64.
-
-    Inductor writes C++, where a signed overflow is undefined and the compiler really uses that (wrong
-    noise when all numbers are constants or loop counters); unsigned products are defined.
-    """
-    if torch.compiler.is_compiling() and x.device.type == "cpu":
-        other = torch.full((), _signed(factor), dtype=torch.int64, device="cpu").view(torch.uint64)
-        return (x.view(torch.uint64) * other).view(torch.int64)
-    return x * _signed(factor)
-
-
-def _plus(x: Tensor, term: int) -> Tensor:
-    """A sum modulo 2^64, by halves for the same reason (torch does not add unsigned numbers)."""
-    half = (1 << 32) - 1
-    low = (x & half) + (term & half)
-    high = (_shift_right(x, 32) + (term >> 32) + (low >> 32)) & half
-    return (high << 32) | (low & half)
-
-
-def _shift_right(x: Tensor, n: int) -> Tensor:
-    """Logical (not arithmetic) shift."""
-    return (x >> n) & ((1 << (64 - n)) - 1)
-
-
-def _splitmix(x: Tensor) -> Tensor:
-    x = _times(x ^ _shift_right(x, 30), _MIX_1)
-    x = _times(x ^ _shift_right(x, 27), _MIX_2)
-    return x ^ _shift_right(x, 31)
-
-
-def _word(k1: Tensor, k2: Tensor, column: Tensor) -> Tensor:
-    x = _times(column ^ k1, _GOLDEN)
-    x = _times(x ^ _shift_right(x, 30), _MIX_1) ^ k2
-    x = _times(x ^ _shift_right(x, 27), _MIX_2)
-    return x ^ _shift_right(x, 31)
-
-
-def _unit(z: Tensor, dtype: torch.dtype, scale: float) -> Tensor:
-    """The upper 62 bits as a number in (0, scale]: high and low words apart, so small ones are exact."""
-    high = _shift_right(z, 33).to(dtype) * (scale * 2.0**-31)
-    low = (_shift_right(z, 2) & 0x7FFFFFFF).to(dtype) + 0.5
-    return high + low * (scale * 2.0**-62)
-
-
-def _exponential(z: Tensor, dtype: torch.dtype) -> Tensor:
-    w = _unit(z, dtype, 0.5)
-    return -torch.where((z & 1) == 1, torch.log1p(-w), torch.log(w))
-
-
-def _gumbel(z: Tensor, dtype: torch.dtype) -> Tensor:
-    return -torch.log(_exponential(z, dtype))
-
-
-def _logistic(z: Tensor, dtype: torch.dtype) -> Tensor:
-    w = _unit(z, dtype, 0.5)
-    value = torch.log1p(-w) - torch.log(w)
-    return torch.where((z & 1) == 1, -value, value)
-
-
-def _uniform(z: Tensor, dtype: torch.dtype) -> Tensor:
-    return _unit(z, dtype, 1.0).clamp(max=1.0 - (2.0**-24 if dtype == torch.float32 else 2.0**-53))
-
-
-def _normal(z: Tensor, second: Tensor, dtype: torch.dtype) -> Tensor:
-    return torch.sqrt(2.0 * _exponential(z, dtype)) * torch.cos(2.0 * math.pi * _uniform(second, dtype))
-
-
-_OF_WORD: dict[str, Callable[[Tensor, torch.dtype], Tensor]] = {
-    "gumbel": _gumbel,
-    "exponential": _exponential,
-    "logistic": _logistic,
-    "uniform": _uniform,
-}
+    return noise_of(kind, words, shape, dtype, device).reshape(shape)

@@ -6,12 +6,17 @@ a module; made in a factory, each law would be compiled again in every process (
 
 from __future__ import annotations
 
+import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
 from argrad._kernels import bits
 from argrad._kernels.bits import U, row_keys, word
 
+SHORT, TILE = (
+    16,
+    64,
+)  # a row of fewer numbers does not fill the vector lanes; rows that are made at a time
 SECOND = U(0x5851F42D4C957F2D)  # turns a row key into the key of a second, independent word
 
 
@@ -48,9 +53,33 @@ def _normal_of(z, second, like):
     return lambda z, second, like: bits.normal_64(z, second)
 
 
+@njit(error_model="numpy")
+def _gumbel_column(out, k1, k2, column):
+    for r in range(out.shape[0]):
+        out[r] = _gumbel(word(k1[r], k2[r], column), out[r])
+
+
+@njit(error_model="numpy")
+def _gumbel_short(start, stop, out, key, row, column):
+    """The same numbers, lanes over the rows of a tile."""
+    k1, k2 = np.empty(TILE, np.uint64), np.empty(TILE, np.uint64)
+    made = np.zeros(TILE, out.dtype)
+    for first in range(start, stop, TILE):
+        rows = min(TILE, stop - first)
+        for r in range(rows):
+            k1[r], k2[r] = row_keys(key, row + U(first + r))
+        for j in range(out.shape[1]):
+            _gumbel_column(made, k1, k2, column + U(j))
+            for r in range(rows):
+                out[first + r, j] = made[r]
+    return 0
+
+
 @njit(error_model="numpy", nogil=True, cache=True)
 def gumbel(start, stop, out, key, row, column):
     """Gumbel(0, 1) in rows `start` to `stop`."""
+    if out.shape[1] < SHORT:
+        return _gumbel_short(start, stop, out, key, row, column)
     for i in range(start, stop):
         k1, k2 = row_keys(key, row + U(i))
         x = out[i]

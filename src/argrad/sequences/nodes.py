@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from argrad import random
+from argrad._hash import GOLDEN, ROW_2, gumbel, splitmix, times, uniform, word
 from argrad._types import Generator
-from argrad.random import _GOLDEN, _ROW_2, _gumbel, _splitmix, _times, _uniform, _word
 
 
 class Key(NamedTuple):
@@ -41,25 +41,25 @@ def draw_key(call: str, generator: Generator) -> Key:
 def root_nodes(key: Key, rows: Tensor, tree: int = 0) -> Tensor:
     """Names `(batch, 1)` of the roots of rows with these numbers; another `tree` has other noise."""
     row = (rows + key.row)[:, None]
-    return child_nodes(_splitmix(_times(row, _GOLDEN)), torch.full_like(row, tree))
+    return child_nodes(splitmix(times(row, GOLDEN)), torch.full_like(row, tree))
 
 
 def child_nodes(nodes: Tensor, tokens: Tensor) -> Tensor:
     """Names of the nodes that `tokens` lead to."""
-    return _splitmix(_times(nodes, _GOLDEN) ^ _times(tokens + 1, _ROW_2))
+    return splitmix(times(nodes, GOLDEN) ^ times(tokens + 1, ROW_2))
 
 
 def gumbel_at(key: Key, nodes: Tensor, tokens: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
     """The Gumbels of children `tokens` of `nodes` (which broadcast)."""
-    return _gumbel(_bits(key, nodes, tokens), dtype)
+    return gumbel(_bits(key, nodes, tokens), dtype)
 
 
 def uniform_at(key: Key, nodes: Tensor, tokens: Tensor) -> Tensor:
     """A uniform number in the same place."""
-    return _uniform(_bits(key, nodes, tokens), torch.float64)
+    return uniform(_bits(key, nodes, tokens), torch.float64)
 
 
 def _bits(key: Key, nodes: Tensor, tokens: Tensor) -> Tensor:
     first, second = key.words.tolist()
-    k1, k2 = _splitmix(_times(nodes ^ first, _GOLDEN)), _splitmix(_times(nodes ^ second, _ROW_2))
-    return _word(k1, k2, tokens)
+    k1, k2 = splitmix(times(nodes ^ first, GOLDEN)), splitmix(times(nodes ^ second, ROW_2))
+    return word(k1, k2, tokens)
