@@ -392,20 +392,38 @@ def observed(structure, event, T, n=500, seed=0, dtype=torch.float64):
     return scores.to(dtype), structure.sample(scores / T, generator=g).to(dtype)
 
 
+def evenly_observed(structure, event, T, *, n=500, seed=0):
+    """Systematic samples of one law: the objects in the order of their scores, n quantiles at equal distances."""
+    g = torch.Generator().manual_seed(seed)
+    scores = T * 2 * torch.randn(event, generator=g, dtype=torch.float64)
+    objects = structure.enumerate(event, dtype=torch.float64)
+    values, order = structure._inner(scores, objects).sort()
+    places = (torch.arange(n) + torch.rand(1, generator=g, dtype=torch.float64)) / n
+    chosen = torch.searchsorted((values / T).softmax(0).cumsum(0), places).clamp(max=len(order) - 1)
+    return scores, objects[order[chosen]]
+
+
 @pytest.mark.parametrize("name", ["subset", "tree"])
 @pytest.mark.parametrize("T", [0.4, 2.5])
 def test_structure_temperature_is_recovered(name, T):
-    r"""From 500 samples, to 3 %: one set, the mean of 20 sets, and as many of the 20 as any method could hope for.
+    """From 500 samples to 3 %, for each of twenty laws, if the samples are spread evenly over the law."""
+    structure, event = STRUCTURES[name]
+    for seed in range(20):
+        fit = ag.calibrate_structure(structure, *evenly_observed(structure, event, T, seed=seed))
+        assert fit.status == Status.OK
+        assert abs(fit.temperature.item() / T - 1) < 0.03
+
+
+@pytest.mark.parametrize("name", ["subset", "tree"])
+@pytest.mark.parametrize("T", [0.4, 2.5])
+def test_structure_temperature_of_independent_samples(name, T):
+    r"""The mean of 20 sets of 500 is within 3 %, and of single sets as many as any method could hope for.
 
     No unbiased estimate has a smaller deviation than $T / \sqrt{500 \operatorname{Var}\langle\theta / T, z\rangle}$
     (Cramer and Rao). Here that is 4.3 % (2 of 6) and 3.2 % (trees on 5 nodes), and for no scores at all below
-    2.8 % and 1.7 %. So about half and two thirds of all sets are within 3 %, and the one set needs a fair seed.
+    2.8 % and 1.7 %. So about half and two thirds of all sets are within 3 %.
     """
     structure, event = STRUCTURES[name]
-    scores, z = observed(structure, event, T, seed=1)
-    fit = ag.calibrate_structure(structure, scores, z)
-    assert fit.status == Status.OK
-    assert abs(fit.temperature.item() / T - 1) < 0.03
     scores, z = observed(structure, event, T, n=20 * 500, seed=0)
     fits = ag.calibrate_structure(structure, scores.view(20, 500, *event), z.view(20, 500, *event))
     error = fits.temperature / T - 1
