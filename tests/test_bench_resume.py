@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -140,9 +141,10 @@ def untimed(job: jobs.Job) -> dict[str, float | None]:
     return {k: v for k, v in job.result["metrics"].items() if not re.search("second|time|speed", k)}
 
 
-def smoke_jobs(name: str, tmp_path: Path) -> list[tuple[jobs.Job, jobs.Job]]:
+def smoke_jobs(name: str, tmp_path: Path, **options: Any) -> list[tuple[jobs.Job, jobs.Job]]:
     recipe = find(name)
-    pairs = (jobs.plan(recipe, recipe.smoke, (0,), tmp_path / side) for side in ("one", "other"))
+    config = changed(recipe.smoke, options)
+    pairs = (jobs.plan(recipe, config, (0,), tmp_path / side) for side in ("one", "other"))
     return [(a, b) for a, b in zip(*pairs, strict=True) if a.cell.row != "speed"]  # times never repeat
 
 
@@ -156,6 +158,16 @@ def test_a_cell_of_every_recipe_resumes(name, tmp_path, monkeypatch):
 def test_all_cells_of_every_recipe_resume(name, tmp_path, monkeypatch):
     stops = [check_resumes(one, other, monkeypatch) for one, other in smoke_jobs(name, tmp_path)]
     assert any(stops)  # beam search, for one, is done at once
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("column", ["Gumbel-softmax", "Annealed ST", "LeaveOneOut(4)"])
+def test_compiled_steps_resume(column, tmp_path, monkeypatch, fresh_compiler):
+    """Their noise is that of torch's own generator, whose state is kept; what changes does not compile again."""
+    options = {"compile": True, "rows": ("categorical",), "columns": (column,)}
+    (pair,) = smoke_jobs("vae", tmp_path, **options)
+    assert check_resumes(*pair, monkeypatch)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
 # ---- workers and their parent --------------------------------------------------------------------

@@ -66,6 +66,15 @@ class Way:
         """An estimate of E f whose backward pass is this way's gradient; `f` takes flat samples."""
         return self.estimator(step)(lambda z: f(layer.flat(z)), law, generator=generator)
 
+    def at(self, step: int, *, traced: bool = False) -> tuple[float | Tensor, Estimator]:
+        """Slope and estimator of a step; what changes from step to step as tensors, if compiled code is to have it."""
+        slope, estimator = self.slope(step), self.estimator(step)
+        if traced and self.slope(0) != self.slope(step + 1):
+            slope = torch.tensor(slope)
+        if traced and is_dataclass(estimator) and estimator is not self.estimator(step):
+            estimator = replace(estimator, tau=torch.tensor(estimator.tau))  # type: ignore[attr-defined]
+        return slope, estimator
+
     @property
     def module(self) -> nn.Module:
         """What the estimator itself trains or keeps, for the optimiser and the checkpoint."""
