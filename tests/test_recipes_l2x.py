@@ -103,9 +103,10 @@ def test_the_files_of_beer_advocate(tmp_path: Path) -> None:
     assert not model.vectors.weight.requires_grad and model.unary.in_features == 2
 
 
-def test_beer_advocate_trains_without_vectors_too(tmp_path: Path) -> None:
+@pytest.mark.parametrize("vectors", [True, False])
+def test_beer_advocate_trains_with_and_without_vectors(tmp_path: Path, vectors: bool) -> None:
     (tmp_path / "beer").mkdir()
-    beer(tmp_path / "beer", vectors=False)
+    beer(tmp_path / "beer", vectors=vectors)
     words = [
         "--smoke",
         "--data",
@@ -181,6 +182,22 @@ def test_precision_counts_words_of_the_rationale() -> None:
 
 
 # ---- the recipe ----------------------------------------------------------------------------------
+
+
+def test_a_text_is_trained_on_as_suits_it_unless_asked() -> None:
+    assert l2x.training(l2x.Config(), "movies") == l2x.MOVIES
+    assert l2x.training(l2x.Config(), "a folder") == l2x.GENERATED
+    asked = l2x.training(l2x.Config(steps=7, decay=0.0), "movies")
+    assert (asked.steps, asked.decay, asked.reviews) == (7, 0.0, l2x.MOVIES.reviews)
+
+
+def test_vectors_of_words_begin_and_decay_by_themselves() -> None:
+    model = Explainer(500, 6, 8, "simple", True, spread=0.1)
+    assert float(model.vectors.weight.detach()[1:].std()) == pytest.approx(0.1, rel=0.1)
+    words, rest = l2x.optimiser(l2x.Config(), l2x.MOVIES, model).param_groups
+    assert words["params"] == [model.vectors.weight]
+    assert words["weight_decay"] == l2x.MOVIES.word_decay and rest["weight_decay"] == l2x.MOVIES.decay
+    assert len(rest["params"]) == len(list(model.parameters())) - 1
 
 
 def test_the_smoke_run_marks_words(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:

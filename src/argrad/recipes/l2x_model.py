@@ -83,14 +83,24 @@ class Explainer(nn.Module):
         kind: `simple` scores a word by itself, `complex` in its context.
         pairs: also score neighbours.
         vectors: of the words, kept as they are; None to learn them.
+        spread: standard deviation of the vectors at first, where they are learnt.
     """
 
     def __init__(
-        self, words: int, d: int, hidden: int, kind: Kind, pairs: bool, vectors: Tensor | None = None
+        self,
+        words: int,
+        d: int,
+        hidden: int,
+        kind: Kind,
+        pairs: bool,
+        vectors: Tensor | None = None,
+        spread: float = 1.0,
     ) -> None:
         super().__init__()
         if vectors is None:
             self.vectors = nn.Embedding(words, d, padding_idx=0)
+            with torch.no_grad():
+                self.vectors.weight *= spread
         else:
             self.vectors, d = nn.Embedding.from_pretrained(vectors, padding_idx=0), vectors.shape[1]
         self.context = Context(d, hidden) if kind == "complex" else nn.Identity()

@@ -126,7 +126,7 @@ def _train(job: Job, report: Callable[..., None] | None) -> tuple[dict[str, floa
 
 
 def _log_every(config: Any) -> int:
-    steps = getattr(config, "steps", 10_000)
+    steps = getattr(config, "steps", None) or 10_000
     return max(1, min(200, steps // 50))
 
 
