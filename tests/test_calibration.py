@@ -659,6 +659,20 @@ WRONG = [
         ),
         "must not use forbidden parts",
     ),
+    (
+        lambda: ag.calibrate_structure(
+            ag.Subset(1),
+            torch.tensor([[1e300, -1e300]], dtype=torch.float64),
+            torch.tensor([[0.0, 1.0]]),
+        ),
+        "must have a variance within float64",
+    ),
+    (
+        lambda: ag.calibration.fit_temperature(
+            torch.tensor([[1e300, -1e300]], dtype=torch.float64), torch.tensor([1])
+        ),
+        "must have a variance within float64",
+    ),
 ]
 
 

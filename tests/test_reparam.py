@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import mpmath
 import pytest
 import torch
 from scipy import integrate, stats
@@ -202,6 +203,24 @@ def test_recovered_noise_has_the_law_of_noise(case):
     if law.noise_dims:  # and the two are independent
         a, b = (recovered * 4).floor().clamp(max=3).long().unbind(-1)
         assert_frequencies(torch.bincount(4 * a + b, minlength=16), torch.full((16,), 1 / 16))
+
+
+@pytest.mark.parametrize("b", [0.3, 1.0, 2.4])
+@pytest.mark.parametrize("a", [0.19, 1.0, 2.0])
+def test_density_of_shares_at_both_ends(a, b):
+    """Where 1 - z^a and z^a are lost in float32; the formula in 60 digits."""
+    for z in (1.2e-38, 1e-30, 1e-7, 0.5, 1 - 1e-5, 1 - 2.0**-24):
+        value = torch.tensor(z, requires_grad=True)
+        with mpmath.workdps(60):
+            exact, (ea, eb) = (
+                mpmath.mpf(value.item()),
+                (mpmath.mpf(torch.tensor(x).item()) for x in (a, b)),
+            )
+            wanted = mpmath.log(ea * eb) + (ea - 1) * mpmath.log(exact)
+            wanted += (eb - 1) * mpmath.log(1 - exact**ea)
+        got = r.Kumaraswamy(a, b).log_prob(value)
+        assert got.item() == pytest.approx(float(wanted), rel=1e-6, abs=1e-6)
+        assert torch.autograd.grad(got, value)[0].isfinite()
 
 
 def test_float32_reaches_both_tails():

@@ -490,6 +490,17 @@ def test_an_oracle_answers_what_a_solver_can():
         ag.Oracle(3)  # type: ignore[arg-type]
 
 
+@CASES
+def test_an_empty_event_has_nothing_to_enumerate(case):
+    with pytest.raises(ag.InputError, match="at least one item to choose"):
+        case.structure.enumerate((0,) * len(case.event))
+
+
+def test_no_node_no_tree():
+    trees = (ag.SpanningTree(), ag.Arborescence(root=None), ag.Arborescence())
+    assert [tree.count((n, n)) for tree in trees for n in (0, 1)] == [0, 1] * 3
+
+
 def test_permutations_refuse_what_is_hard_and_say_what_to_do():
     scores = torch.zeros(3, 3)
     for refused in (ag.Permutation().log_partition, ag.Permutation().sample, ag.Permutation().entropy):

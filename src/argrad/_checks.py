@@ -114,13 +114,13 @@ def check_event(call: str, name: str, value: Tensor, event_dims: int = 1) -> Non
             "The last ones hold what is chosen, those before are the batch.",
         )
     if 0 in value.shape[value.dim() - event_dims :]:
-        raise fail(
-            call,
-            name,
-            "must offer at least one item to choose",
-            f"shape {tuple(value.shape)}",
-            "Nothing can be chosen from an empty set.",
-        )
+        raise nothing_offered(call, name, value.shape)
+
+
+def nothing_offered(call: str, name: str, shape: torch.Size) -> InputError:
+    """The sentence for an event of size 0."""
+    advice = "Nothing can be chosen from an empty set."
+    return fail(call, name, "must offer at least one item to choose", f"shape {tuple(shape)}", advice)
 
 
 def _is_integer(value: object) -> TypeGuard[int]:

@@ -258,29 +258,30 @@ _KERNEL_DTYPES = (torch.float32, torch.float64)
 
 
 def _perturb(call: str, scores: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    """`scores - max + Gumbel` (the noise keeps its digits) with `-inf` left alone; and where those are."""
+    """`scores - max + Gumbel` (the noise keeps its digits), in which `-inf` stays; and where that is."""
     check_scores(call, "logits", scores)
     check_any_allowed(call, scores)
     noise = random.gumbel(scores.shape, dtype=scores.dtype, device=scores.device, generator=generator)
-    closed = scores == -math.inf
-    peak = scores.detach().amax(-1, keepdim=True)
-    return (scores.masked_fill(closed, 0.0) - peak + noise).masked_fill(closed, -math.inf), closed
+    # without masks, which inductor would not vectorise
+    return scores - scores.detach().amax(-1, keepdim=True) + noise, scores == -math.inf
 
 
 def _softmax(scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
     """Eq. (1) in plain torch: other devices, `torch.compile`, `torch.func`, trained temperatures."""
     perturbed, closed = _perturb("gumbel_softmax", scores, generator)
-    top = perturbed.detach().amax(-1, keepdim=True)
-    # from the top down, as the largest would overflow at the smallest temperatures; `-inf / tau` has a
-    # NaN gradient for tau, so that forbidden items are put back after the division
-    x = (perturbed - top).masked_fill(closed, 0.0) / _at_least_tiny(tau, scores.dtype)
+    # from the top down, as the largest would overflow at the smallest temperatures
+    below = perturbed - perturbed.detach().amax(-1, keepdim=True)
+    if not isinstance(tau, Tensor):
+        return (below / _invertible(tau, scores.dtype)).softmax(-1)
+    # `-inf / tau` has a NaN derivative for tau, so that forbidden items are put back after the division
+    x = below.masked_fill(closed, 0.0) / _invertible(tau, scores.dtype)
     return x.masked_fill(closed, -math.inf).softmax(-1)
 
 
-def _at_least_tiny(tau: Tau, dtype: torch.dtype) -> Tau:
-    """A temperature that has a finite inverse in `dtype`."""
-    tiny = _TINY[dtype]
-    return tau.clamp(min=tiny) if isinstance(tau, Tensor) else max(tau, tiny)
+def _invertible(tau: Tau, dtype: torch.dtype) -> Tau:
+    """The nearest temperature whose inverse in `dtype` is finite and not 0; a tensor in that dtype."""
+    least, most = _TINY[dtype], 1 / _TINY[dtype]
+    return tau.to(dtype).clamp(least, most) if isinstance(tau, Tensor) else min(max(tau, least), most)
 
 
 _TINY = {dtype: torch.finfo(dtype).smallest_normal for dtype in (torch.float32, torch.float64)}
@@ -360,9 +361,8 @@ class _SoftmaxKernel(torch.autograd.Function):
     def forward(ctx: Any, scores: Tensor, tau: Tau, generator: Generator) -> Tensor:
         out = torch.empty_like(scores, memory_format=torch.contiguous_format)
         flat = (out if out.dim() == 2 else out.view(-1, out.shape[-1])).numpy()
-        tau = _at_least_tiny(tau, scores.dtype)
+        tau = _invertible(tau, scores.dtype)
         if isinstance(tau, Tensor):
-            tau = tau.to(scores.dtype)
             scale = tau.reciprocal().expand(*scores.shape[:-1], 1).reshape(-1).numpy()
             ctx.save_for_backward(out, tau)
         else:

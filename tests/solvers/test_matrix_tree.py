@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
+import argrad as ag
 from argrad._errors import InputError
 from argrad.solvers import _tree_sums
 from argrad.solvers.matrix_tree import (
@@ -359,6 +360,15 @@ def test_empty_batch(
     assert marginals(x).shape == (0, 2, 4, 4)
     marginals(x).sum().backward()
     assert x.grad is not None
+
+
+@pytest.mark.parametrize("scale", [1e10, 1e22, 1e28])
+@pytest.mark.parametrize(("root", "single_root"), [(0, False), (0, True), (None, False)])
+def test_huge_scores_come_to_the_arg_max(root: int | None, single_root: bool, scale: float) -> None:
+    """The root row is shifted twice; rounding must not leave its largest above 0."""
+    scores = normal(200, 4, 4) * scale
+    tree = ag.Arborescence(root=root, single_root=single_root)
+    assert torch.equal(tree.marginals(scores), tree.argmax(scores))
 
 
 def test_not_contiguous() -> None:

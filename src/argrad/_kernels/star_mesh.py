@@ -55,11 +55,12 @@ def weigh(arcs, single, c, w):
         c[j] = 0.0 if c[j] == -np.inf else c[j]
         top = max(top, w[0, j] - c[j]) if single else top
     top = 0.0 if top == -np.inf else top
-    for j in range(m):
-        w[0, j] -= top
     for h in range(m + 1):
+        below = top if h == 0 else 0.0
         for j in range(m):
-            w[h, j] = exp_64(w[h, j] - c[j])
+            w[h, j] = exp_64(
+                (w[h, j] - c[j]) - below
+            )  # in this order the largest is exp(0) at any scale
     return c[:m].sum() + top
 
 
@@ -157,7 +158,7 @@ def trusted(arcs, log_z, small, g):
     for i in range(g.shape[0]):
         for j in range(g.shape[1]):
             high += not (g[i, j] < LIMIT)
-    return high == 0 and log_z > -np.inf
+    return high == 0 and -np.inf < log_z < np.inf
 
 
 @njit(error_model="numpy", nogil=True, cache=True)

@@ -18,7 +18,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
-from argrad._checks import can_read, is_transformed
+from argrad._checks import all_finite, can_read, fail, is_transformed
 from argrad._types import Float, Int
 from argrad.solvers.root import root
 
@@ -85,10 +85,13 @@ class Temperature:
     residual: Float[Tensor, "*batch"]
 
 
-def solve_scale(moments: Moments, perfect: Tensor, count: Tensor, dtype: torch.dtype) -> Temperature:
+def solve_scale(
+    call: str, moments: Moments, perfect: Tensor, count: Tensor, dtype: torch.dtype
+) -> Temperature:
     """Solve (1) for each problem of a batch.
 
     Args:
+        call: whose sentence says that the scores are too large.
         moments: $\\lambda \\mapsto (g, h)$, in float64; differentiable for the scores.
         perfect: where every observation is the best choice, so that $g < 0$ up to infinity.
         count: how many observations there are (for the standard error).
@@ -96,6 +99,9 @@ def solve_scale(moments: Moments, perfect: Tensor, count: Tensor, dtype: torch.d
     """
     with torch.no_grad():
         g_0, h_0 = moments(torch.zeros_like(count))
+        if can_read(h_0) and not all_finite(h_0):
+            advice = "Divide them; the temperature is divided as well."
+            raise fail(call, "scores", "must have a variance within float64", "larger ones", advice)
         flat = h_0 <= 0
         status = torch.where(perfect, Status.ZERO, Status.OK)
         status = torch.where(g_0 >= 0, Status.INFINITE, status)

@@ -61,7 +61,8 @@ def calibrate_structure(
     # the two sums may be rounded differently
     perfect = (gap <= 1e-12 * (1 + best.abs())).all(-1)
     count = torch.full(seen.shape[:-1], float(n), dtype=torch.float64, device=seen.device)
-    return solve_scale(_moments(structure, finite, closed, seen), perfect, count, scores.dtype)
+    moments = _moments(structure, finite, closed, seen)
+    return solve_scale("calibrate_structure", moments, perfect, count, scores.dtype)
 
 
 def _moments(structure: Structure, finite: Tensor, closed: Tensor, seen: Tensor) -> Moments:

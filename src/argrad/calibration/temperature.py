@@ -56,7 +56,7 @@ def fit_temperature(
     w, count = shares(weights, labels)
     observed = label_values(z, labels)
     perfect = ((observed == 0) | (w == 0)).all(-1)
-    return solve_scale(_moments(z, observed, w), perfect, count, logits.dtype)
+    return solve_scale("fit_temperature", _moments(z, observed, w), perfect, count, logits.dtype)
 
 
 def _moments(z: Tensor, observed: Tensor, w: Tensor) -> Moments:

@@ -36,7 +36,8 @@ class DistinctSamples(Estimator):
         """Vertices `(S, *batch, *event)` in the order of drawing, and their log-probabilities."""
         support = law.enumerate_support()
         with torch.no_grad():
-            log_p = law._log_prob(support)  # (count, *batch)
+            # (count, *batch); over the whole support, so that huge scores lose no digits of the sum 1
+            log_p = law._log_prob(support).log_softmax(0)
         count = min(self.num_samples, len(support))
         top = gumbel_topk(log_p, count, dim=0, generator=generator)
         index = top.indices.reshape(top.indices.shape + (1,) * len(law.event_shape))

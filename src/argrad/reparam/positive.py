@@ -2,6 +2,7 @@ r"""Laws of positive numbers and of shares: exponential, Weibull, inverse gamma,
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,20 @@ class Kumaraswamy(Reparameterized, distributions.Kumaraswamy):
         a, b, z = self._widened(self.concentration1, self.concentration0, z)
         upper = b * log1mexp(a * z.log())
         return from_logs(log1mexp(upper), upper)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        r"""$\log a + \log b + (a - 1)\log z + (b - 1)\log(1 - z^a)$; torch's own cancels at both ends."""
+        self._check_parameters()
+        if self._validate_args:
+            self._validate_sample(value)
+        a, b, z = self._widened(self.concentration1, self.concentration0, value)
+        log_power = a * z.log()
+        low = log_power < -math.log(2.0)
+        # 1 - z^a is right by log1p where z^a is small, by expm1 where it is nearly 1
+        log_rest = (b - 1) * torch.log1p(-torch.where(low, log_power, -1.0).exp())
+        rest = -torch.expm1(torch.where(low, -1.0, log_power))
+        bend = torch.where(low, log_rest, torch.xlogy(b - 1, rest))
+        return (a.log() + b.log() + torch.xlogy(a - 1, z) + bend).to(self.concentration1.dtype)
 
 
 class InverseGamma(Reparameterized, distributions.InverseGamma):

@@ -25,7 +25,8 @@ def arborescence_log_partition(
     Its gradient is `arborescence_marginals`, its Hessian their covariance. O(n^3).
 
     Args:
-        scores: $\theta$, entry `[head, child]` for each arc; the diagonal is ignored, `-inf` forbids.
+        scores: $\theta$, entry `[head, child]` for each arc; the diagonal is ignored, `-inf` forbids, as does
+            what is 1e30 below the child's best.
         root: the root's number; None sums over all roots.
         single_root: the root has exactly one child (dependency parsing); needs a fixed root.
 

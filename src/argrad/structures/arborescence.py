@@ -82,8 +82,8 @@ class Arborescence(Structure):
     def count(self, event_shape: Shape) -> int:
         """n^(n-2) for a fixed root, n^(n-1) for a free one, (n-1)^(n-2) with a single root arc."""
         n = event_shape[-1]
-        if n == 1:
-            return 1
+        if n <= 1:
+            return n
         if self.root is None:
             return n ** (n - 1)
         return (n - 1) ** (n - 2) if self.single_root else n ** (n - 2)

@@ -29,6 +29,7 @@ from argrad._checks import (
     check_shape,
     check_tau,
     fail,
+    nothing_offered,
 )
 from argrad._errors import InputError, UnsupportedError
 from argrad._numerics import compute_dtype, masked_scores
@@ -342,6 +343,8 @@ class Structure(ABC):
         if len(shape) != self.event_dims:
             rule = f"must have {self.event_dims} dimension{'s' * (self.event_dims > 1)}"
             raise fail(call, "event_shape", rule, tuple(shape), "It is the shape of one item's scores.")
+        if 0 in shape:
+            raise nothing_offered(call, "event_shape", shape)
         self._check_event_shape(call, shape)
         total = self.count(shape)
         if total > 10**6:

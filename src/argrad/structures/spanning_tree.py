@@ -65,7 +65,7 @@ class SpanningTree(Structure):
     def count(self, event_shape: Shape) -> int:
         """n^(n-2) (Cayley)."""
         n = event_shape[-1]
-        return 1 if n == 1 else n ** (n - 2)
+        return n if n <= 1 else n ** (n - 2)
 
     def _enumerate(self, event_shape: torch.Size) -> Tensor:
         z = Arborescence(root=0)._enumerate(
