@@ -229,6 +229,16 @@ def test_gradients_of_parameters_inside_f_and_value():
         assert_mean(grad, 2 * p * weight.detach())
 
 
+@pytest.mark.parametrize("scale", [1e3, 1e18, 1e300])
+@pytest.mark.parametrize("estimator", [ag.SumAndSample(3), ag.UnorderedSet(3)], ids=str)
+def test_distinct_samples_of_huge_scores_have_probabilities_that_sum_to_one(estimator, scale):
+    """Where the log-partition is rounded by more than every probability's logarithm."""
+    scores = (scale * seeded(100, 5, seed=3)).requires_grad_()
+    value = estimator(lambda z: z.sum(-1), ag.Gibbs(ag.Subset(2), scores), generator=ag.CounterRNG(0))
+    assert (value - 2.0).abs().max() < 1e-9
+    assert torch.autograd.grad(value.sum(), scores)[0].isfinite().all()
+
+
 def test_same_generator_same_numbers_and_no_global_randomness():
     for case in ESTIMATORS:
         q = LAWS["bits"]() if case.name in ("Arm",) else LAWS["categorical"]()

@@ -110,9 +110,14 @@ def _second_order(log_terms: Tensor, joint: Tensor, one: Tensor) -> Tensor:
     return ratio.masked_fill(eye, 0.0)
 
 
+_NEVER = (
+    -1e9
+)  # the log of no probability; added to smaller ones the other factors would lose their digits
+
+
 def _integrand(log_p: Tensor) -> tuple[Tensor, Tensor]:
     r"""$\log(1 - e^{-p_s x})$ at each node, and the log of trapezoid weight times $q e^{-q x} x$."""
-    phi = log_p.double()
+    phi = log_p.double().clamp(min=_NEVER)
     log_q = log1mexp(logsumexp(phi).clamp(max=0.0))
     log_q = log_q.clamp(min=-36.0)  # all of the mass drawn, up to rounding: P(S) = 1 as q tends to 0
     low = torch.minimum(-phi.amax(-1) - 18.0, -log_q - 8.0).detach()
