@@ -352,7 +352,11 @@ def _draw_kernel(
     return out
 
 
-@torch.library.custom_op("argrad::noise", mutates_args=())
+@torch.library.custom_op(
+    "argrad::noise",
+    mutates_args=(),
+    schema="(Tensor words, str kind, SymInt[] shape, ScalarType dtype) -> Tensor",  # torch 2.6 infers no list[int]
+)
 def _operator(words: Tensor, kind: str, shape: list[int], dtype: torch.dtype) -> Tensor:
     """The kernels as a function of their key, for compiled code: inductor's own takes ten times as long."""
     key = words.numpy().view(np.uint64)
