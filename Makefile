@@ -6,12 +6,14 @@ READY := .venv/.ready
 LIGHT := .venv/.light
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo test test-all lint bench docs clean help
+.PHONY: demo test test-all lowest audit lint bench docs clean help
 
 help:
 	@echo "make demo      train a small categorical VAE with every way of getting a gradient; writes report.html"
 	@echo "make test      lint, type check, fast tests (minutes)"
 	@echo "make test-all  the slow and statistical tests as well"
+	@echo "make lowest    golden values and the heart of the tests with the oldest torch, numpy, scipy, numba (5 GB, once)"
+	@echo "make audit     known vulnerabilities of the pinned versions, from PyPI"
 	@echo "make bench     benchmarks, ours beside peers; JSON in benchmarks/results"
 	@echo "make docs      build the documentation into site/"
 	@echo "make clean     remove the environment and all caches"
@@ -37,6 +39,17 @@ test: $(READY) lint
 test-all: $(READY) lint
 	$(BIN)/python -m pytest -q -n 2 -m "slow or not slow"
 
+LOWEST := .venv-lowest/bin/python
+lowest:    # numba compiles all kernels anew on first use, which takes minutes
+	test -x $(LOWEST) || $(PYTHON) -m venv .venv-lowest
+	$(LOWEST) -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt \
+		-e . pytest hypothesis mpmath networkx
+	NUMBA_CACHE_DIR=.venv-lowest/kernels $(LOWEST) -m pytest -q tests/test_hardening.py tests/test_random.py \
+		tests/test_gumbel.py tests/test_estimators.py tests/test_structures.py
+
+audit:
+	$(PYTHON) tests/audit.py
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -52,5 +65,5 @@ docs: $(READY)
 	$(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf .venv .venv-bench site .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-bench .venv-lowest site .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

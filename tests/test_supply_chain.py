@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -72,3 +73,13 @@ def test_every_requirement_is_pinned() -> None:
         line for line in (root / "constraints.txt").read_text().splitlines() if line and line[0] != "#"
     ]
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", line) for line in lines)
+
+
+def test_the_oldest_versions_that_are_tested_are_those_allowed() -> None:
+    root = SOURCE.parents[1]
+    wanted = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
+    lines = (root / "constraints-lowest.txt").read_text().splitlines()
+    tested = dict(line.split("==") for line in lines if line and line[0] != "#")
+    allowed = dict(line.split(">=") for line in wanted)
+    assert set(tested) == set(allowed)
+    assert all(tested[name].startswith(f"{version}.") for name, version in allowed.items())
