@@ -223,7 +223,7 @@ RECIPE = Recipe(
         columns=(L2X, "E.F. Ent. Top k", CORRELATED),
         reviews=1000,
         steps=150,
-        batch=25,
+        batch=24,
     ),
     full=Config(data=("generated", "movies"), reviews=20_000, steps=10_000),
     cells=cells,
