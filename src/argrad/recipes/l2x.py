@@ -48,7 +48,9 @@ class Config:
     """What can be set; `none` is what suits the text."""
 
     data: tuple[str, ...] = option(
-        ("generated",), "generated, movies, or the folder of BeerAdvocate's files", selects=True
+        ("generated",),
+        "generated, movies, or the folder of BeerAdvocate's files; what is none below is as suits them",
+        selects=True,
     )
     models: tuple[Literal["simple", "complex"], ...] = option(
         ("simple", "complex"), "words scored one by one, or in their context", selects=True
