@@ -490,3 +490,14 @@ NAN = torch.tensor(math.nan)
 def test_sentences(arguments, options, sentence: str) -> None:
     with pytest.raises((ag.InputError, ag.InputTypeError), match=sentence):
         ag.linear_gumbel_topk(*arguments, **options)
+
+
+def test_weights_whose_sums_overflow_are_a_sentence_where_there_is_a_gradient() -> None:
+    """A fuzz run found a NaN in the gradient: inf - inf."""
+    hidden, weight = torch.zeros(2, 3, requires_grad=True), torch.full((5, 3), -1e38)
+    with pytest.raises(ag.InputError, match=r"must leave room for its own sums.* up to 1e\+38"):
+        ag.linear_gumbel_topk(hidden, weight, 2)
+    assert ag.linear_gumbel_topk(hidden.detach(), weight, 2).indices.shape == (2, 2)
+    wide = ag.linear_gumbel_topk(hidden.double(), weight.double(), 2)
+    wide.log_prob.sum().backward()
+    assert hidden.grad is not None and hidden.grad.isfinite().all()

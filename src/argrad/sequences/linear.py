@@ -17,7 +17,6 @@ from torch import Tensor
 from argrad import random
 from argrad._autograd import straight_through
 from argrad._checks import (
-    all_finite,
     bad_values,
     can_read,
     check_count,
@@ -227,10 +226,23 @@ def _check_found(head: Head, found: Found, batch: torch.Size) -> None:
     if found.bad:
         raise _bad_values(head)
     needs_grad = torch.is_grad_enabled() and head.hidden.requires_grad
-    if needs_grad and can_read(head.weight) and not all_finite(head.weight):
-        raise bad_values(CALL, "weight", head.weight.detach().abs())  # 0 * inf in the backward pass
+    if needs_grad and can_read(head.weight) and head.weight.numel() > 0:
+        _check_weights(head.weight.detach(), head.hidden.dtype, found.ids.shape[-1])
     if can_read(head.hidden) and bool((found.log_z == -math.inf).any()):
         raise nothing_allowed(CALL, (found.log_z == -math.inf).view(batch))
+
+
+def _check_weights(weight: Tensor, dtype: torch.dtype, k: int) -> None:
+    """The backward pass adds about `2 k` of them with both signs: none may be infinite, nor may their sum."""
+    low, high = (x.item() for x in torch.aminmax(weight))
+    largest = max(-low, high)  # NaN if there is one, as both are
+    if not math.isfinite(largest):
+        raise bad_values(CALL, "weight", weight.abs())
+    if 4 * k * largest > torch.finfo(dtype).max:
+        raise InputError(
+            f"`{CALL}(weight=...)` must leave room for its own sums if `hidden` has a gradient; got numbers up to "
+            f"{largest:.3g}, of which {4 * k} exceed {dtype}. Scale them down, or pass float64."
+        )
 
 
 def _bad_values(head: Head) -> InputError:
