@@ -85,8 +85,22 @@ def _plant(scores: Tensor, k: int | Tensor, at_most: bool) -> tuple[Tensor, list
 
 def log_partition(scores: Tensor, k: int | Tensor, at_most: bool) -> Tensor:
     """Eq. (1); -inf with gradient 0 where fewer than k items are allowed."""
+    scores, before = _centred(scores, k, at_most)
     c, tree, weights = _plant(scores, k, at_most)
-    return _log_partition(scores, k, at_most, c, (weights * tree[-1][..., 0, :]).sum(-1))
+    return before + _log_partition(scores, k, at_most, c, (weights * tree[-1][..., 0, :]).sum(-1))
+
+
+def _centred(scores: Tensor, k: int | Tensor, at_most: bool) -> tuple[Tensor, Tensor | float]:
+    """Scores less the k-th largest, and what that takes from log Z: beside 1e38 no tilt could tell two sets apart."""
+    if at_most:  # where a constant changes the law
+        return scores, 0.0
+    x = scores.detach()
+    last = (x > -math.inf).sum(-1, keepdim=True) - 1
+    place = (k[..., None] if isinstance(k, Tensor) else torch.full_like(last, k)) - 1
+    at = torch.minimum(place, last).clamp(min=0)
+    middle = x.sort(-1, descending=True).values.gather(-1, at)
+    middle = torch.where(middle > -math.inf, middle, 0.0)
+    return scores - middle, middle[..., 0] * k
 
 
 def _log_partition(scores: Tensor, k: int | Tensor, at_most: bool, c: Tensor, chance: Tensor) -> Tensor:
@@ -98,6 +112,7 @@ def _log_partition(scores: Tensor, k: int | Tensor, at_most: bool, c: Tensor, ch
 
 def infer(scores: Tensor, k: int | Tensor, at_most: bool) -> tuple[Tensor, Tensor]:
     """log Z, and p_i P(the others count k - 1) / P(all count k), whose second factor is passed down the tree."""
+    scores, before = _centred(scores, k, at_most)
     c, tree, weights = _plant(scores, k, at_most)
     outer = weights[..., None, :]
     chance = (outer * tree[-1]).sum(-1)
@@ -106,7 +121,7 @@ def infer(scores: Tensor, k: int | Tensor, at_most: bool) -> tuple[Tensor, Tenso
         sides = [correlate(outer, b, b.shape[-1]), correlate(outer, a, a.shape[-1])]
         outer = torch.stack(sides, -2).flatten(-3, -2)
     chosen = (tree[0] * outer)[..., : scores.shape[-1], 1]
-    log_z = _log_partition(scores, k, at_most, c, chance[..., 0])
+    log_z = before + _log_partition(scores, k, at_most, c, chance[..., 0])
     return log_z, chosen / torch.where(chance > 0, chance, 1.0)
 
 
@@ -115,6 +130,7 @@ def sample(scores: Tensor, k: int | Tensor, at_most: bool, uniform: Tensor) -> T
 
     The split uses the uniform in the column of the right child's first item; column 0 is the root's.
     """
+    scores, _ = _centred(scores, k, at_most)
     _, tree, weights = _plant(scores, k, at_most)
     n = scores.shape[-1]
     count = pick(weights * tree[-1][..., 0, :], uniform[..., 0])[..., None]
