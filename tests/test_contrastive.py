@@ -764,3 +764,9 @@ def test_a_weight_that_became_nan_is_named() -> None:
         loss.weight[0, 1] = math.nan
     with pytest.raises(ag.InputError, match=r"`SampledSoftmax\(weight=...\)` must not hold NaN"):
         loss(H, T, generator=seeded())
+
+
+def test_cosines_of_mixed_types_are_taken_in_the_wider_one() -> None:
+    query, key = torch.randn(3, 2, dtype=torch.float64), torch.randn(3, 2)
+    loss = ag.InfoNCE(tau=0.1, cosine=True)
+    torch.testing.assert_close(loss(query, key), loss(query, key.double()), rtol=1e-14, atol=1e-14)

@@ -575,3 +575,12 @@ def test_fenchel_young_losses():
                 sampled(scores, target, generator=torch.Generator().manual_seed(0)).sum(), scores
             )
             assert grad.abs().max() <= 1 + 1e-9
+
+
+def test_bits_whose_scores_have_no_finite_sum_have_a_probability() -> None:
+    """A fuzz run found inf - inf."""
+    scores = torch.tensor([2e38, 0.1, 2e38], requires_grad=True)
+    value = ag.Bits().log_prob(torch.tensor([1.0, 0.0, 1.0]), scores)
+    value.backward()
+    torch.testing.assert_close(value, torch.nn.functional.logsigmoid(torch.tensor(-0.1)))
+    torch.testing.assert_close(scores.grad, torch.tensor([0.0, -torch.sigmoid(torch.tensor(0.1)), 0.0]))

@@ -72,13 +72,10 @@ class InfoNCE:
                 another view of the same thing).
         """
         self._check(query, key, negatives)
-        x, y = self._prepare(query), self._prepare(key)
-        dtype = torch.promote_types(x.dtype, y.dtype)
-        x, y = x.to(dtype), y.to(dtype)
+        dtype = torch.promote_types(widen(query).dtype, widen(key).dtype)
+        x, y = self._prepare(query, dtype), self._prepare(key, dtype)
         size = math.prod(key.shape[:-1])
-        others = (
-            y.reshape(size, y.shape[-1]) if negatives is None else self._prepare(negatives).to(dtype)
-        )
+        others = y.reshape(size, y.shape[-1]) if negatives is None else self._prepare(negatives, dtype)
         first = (x * y).sum(-1)
         rest = x @ others.mT if others.dim() == 2 else (others @ x[..., None])[..., 0]
         if mask is not None:
@@ -114,8 +111,8 @@ class InfoNCE:
         loss = ranking(Scores(first, rest), mask)
         return check_loss("InfoNCE", loss, positive=first, negative=rest).to(positive.dtype)
 
-    def _prepare(self, x: Tensor) -> Tensor:
-        x = widen(x)
+    def _prepare(self, x: Tensor, dtype: torch.dtype) -> Tensor:
+        x = x.to(dtype)
         return normalize(x, dim=-1) if self.cosine else x
 
     def _check(self, query: Tensor, key: Tensor, negatives: Tensor | None) -> None:

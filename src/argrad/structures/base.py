@@ -326,9 +326,12 @@ class Structure(ABC):
         r"""$\langle\theta, z\rangle - A(\theta)$ for vertices `z` (leading sample dims allowed)."""
         clean = self._clean("log_prob", scores, mask)
         self._check_vertices(f"{self.name}.log_prob", z)
-        log_z = self._log_partition(clean)
+        return self._log_prob(z.to(clean.dtype), clean).to(scores.dtype)
+
+    def _log_prob(self, z: Tensor, scores: Tensor) -> Tensor:
+        log_z = self._log_partition(scores)
         check_possible(f"{self.name}.log_prob", log_z)
-        return (self._inner(clean, z.to(clean.dtype)) - log_z).to(scores.dtype)
+        return self._inner(scores, z) - log_z
 
     def enumerate(
         self,

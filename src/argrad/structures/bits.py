@@ -80,6 +80,10 @@ class Bits(Structure):
     def _log_partition(self, scores: Tensor) -> Tensor:
         return -logsigmoid(-scores).sum(-1)  # log(1 + e^theta), accurate in float64 too
 
+    def _log_prob(self, z: Tensor, scores: Tensor) -> Tensor:
+        # bit by bit, as the sum of all scores may overflow where no difference does
+        return (torch.where(z == 0, 0.0, scores) * z + logsigmoid(-scores)).sum(-1)
+
     def _marginals(self, scores: Tensor) -> Tensor:
         return torch.sigmoid(scores)
 
