@@ -557,3 +557,16 @@ def test_wrong_input_gets_a_sentence(call, sentence):
 def test_wrong_parameters_are_refused_by_torch():
     with pytest.raises(ValueError, match="Expected parameter scale"):
         r.Laplace(0.0, -1.0, validate_args=True)  # torch.compile turns the default off
+
+
+def test_an_inverse_gamma_has_no_density_at_its_ends() -> None:
+    """A fuzz run drew infinity from a tiny shape, and got NaN."""
+    law = ag.reparam.InverseGamma(
+        torch.tensor([0.003, 3.0]), torch.tensor([6.0, 2.0]), validate_args=False
+    )
+    ends = law.log_prob(torch.tensor([[math.inf], [0.0]]))
+    assert (ends == -math.inf).all()
+    z = torch.tensor([0.4, 0.9], dtype=torch.float64)
+    law = ag.reparam.InverseGamma(torch.tensor([0.5, 3.0]).double(), torch.tensor([6.0, 2.0]).double())
+    truth = stats.invgamma([0.5, 3.0], scale=[6.0, 2.0]).logpdf(z.numpy())
+    torch.testing.assert_close(law.log_prob(z), torch.from_numpy(truth))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from argrad import random
 from argrad._autograd import straight_through
-from argrad._checks import check_positive, check_shape, fail
+from argrad._checks import check_positive, check_scores, check_shape, fail
 from argrad._errors import InputError, UnsupportedError
 from argrad._numerics import masked_scores, widen
 from argrad._types import Bool, Float, Generator, Shape, Tau
@@ -194,6 +194,7 @@ class Perturbed(StructuredDistribution):
         perturbed, _ = self._perturb("trace", sample_shape, generator)
         perturbed = widen(masked_scores(perturbed.detach(), self.mask))
         scores = widen(masked_scores(self.scores, self.mask)).expand(perturbed.shape) / self.noise_scale
+        check_scores("Perturbed.trace", "scores / noise_scale", scores)
         hard, log_prob, kind = self._steps(scores, perturbed)
         log_prob = log_prob if kind == "vertex" else self._sum_joined(log_prob)
         return Trace(hard.to(self.scores.dtype), log_prob.to(self.scores.dtype), kind)

@@ -132,6 +132,18 @@ class InverseGamma(Reparameterized, distributions.InverseGamma):
         assert isinstance(g, Tensor)
         return (rate / g).to(self.rate.dtype)
 
+    def log_prob(self, value: Tensor) -> Tensor:
+        r"""$\alpha\log\beta - \log\Gamma(\alpha) - (\alpha + 1)\log z - \beta / z$; torch's own is NaN at both ends."""
+        self._check_parameters()
+        if self._validate_args:
+            self._validate_sample(value)
+        a, b, z = self._widened(self.concentration, self.rate, value)
+        inside = (z > 0) & (z < math.inf)
+        x = torch.where(inside, z, 1.0)
+        found = torch.xlogy(a, b) - torch.lgamma(a) - (a + 1) * x.log() - b / x
+        outside = torch.where(z.isnan(), z, -math.inf)
+        return torch.where(inside, found, outside).to(self.concentration.dtype)
+
     def noise_of(self, z: Tensor, *, generator: Generator = None) -> Tensor:
         """Noise that `transform` maps to `z`."""
         g = widen(self.rate) / widen(z)
