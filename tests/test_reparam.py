@@ -570,3 +570,22 @@ def test_an_inverse_gamma_has_no_density_at_its_ends() -> None:
     law = ag.reparam.InverseGamma(torch.tensor([0.5, 3.0]).double(), torch.tensor([6.0, 2.0]).double())
     truth = stats.invgamma([0.5, 3.0], scale=[6.0, 2.0]).logpdf(z.numpy())
     torch.testing.assert_close(law.log_prob(z), torch.from_numpy(truth))
+
+
+def test_a_weibull_has_no_density_at_infinity() -> None:
+    """Another draw of infinity that a fuzz run made."""
+    law = ag.reparam.Weibull(
+        torch.tensor([8.3, 3.0, 2.0]), torch.tensor([0.005, 1.0, 4.0]), validate_args=False
+    )
+    assert (law.log_prob(torch.tensor(math.inf)) == -math.inf).all()
+    assert law.log_prob(torch.tensor(0.0)).tolist() == [
+        math.inf,
+        pytest.approx(-math.log(3.0)),
+        -math.inf,
+    ]
+    z, wide = (
+        torch.tensor([0.4, 0.9]).double(),
+        (torch.tensor([0.5, 3.0]).double(), torch.tensor([1.0, 2.0]).double()),
+    )
+    truth = stats.weibull_min(wide[1].numpy(), scale=wide[0].numpy()).logpdf(z.numpy())
+    torch.testing.assert_close(ag.reparam.Weibull(*wide).log_prob(z), torch.from_numpy(truth))

@@ -584,3 +584,7 @@ def test_bits_whose_scores_have_no_finite_sum_have_a_probability() -> None:
     value.backward()
     torch.testing.assert_close(value, torch.nn.functional.logsigmoid(torch.tensor(-0.1)))
     torch.testing.assert_close(scores.grad, torch.tensor([0.0, -torch.sigmoid(torch.tensor(0.1)), 0.0]))
+    alone = ag.Bits().entropy(torch.tensor([0.1]))
+    torch.testing.assert_close(
+        ag.Bits().entropy(torch.tensor([1e38, 0.1, -math.inf, 1e38, 1e38, 1e38])), alone
+    )

@@ -55,6 +55,19 @@ class Weibull(Reparameterized, distributions.Weibull):
         upper = -((z / scale) ** k)
         return from_logs(log1mexp(upper), upper)
 
+    def log_prob(self, value: Tensor) -> Tensor:
+        r"""$\log k - \log\lambda + (k - 1)\log(z / \lambda) - (z / \lambda)^k$; torch's own is NaN at infinity."""
+        self._check_parameters()
+        if self._validate_args:
+            self._validate_sample(value)
+        k, scale, z = self._widened(self.concentration, self.scale, value)
+        inside = z < math.inf
+        log_ratio = torch.where(inside, z, 1.0).log() - scale.log()
+        bend = torch.where(k == 1, 0.0, (k - 1) * log_ratio)
+        found = k.log() - scale.log() + bend - (k * log_ratio).exp()
+        outside = torch.where(z.isnan(), z, -math.inf)
+        return torch.where(inside, found, outside).to(self.scale.dtype)
+
 
 class Kumaraswamy(Reparameterized, distributions.Kumaraswamy):
     r"""Kumaraswamy, nearly a beta law, with quantiles: $z = (1 - \varepsilon^{1/b})^{1/a}$, $\varepsilon = P(Z > z)$.

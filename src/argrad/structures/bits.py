@@ -2,6 +2,7 @@ r"""n independent bits."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -83,6 +84,12 @@ class Bits(Structure):
     def _log_prob(self, z: Tensor, scores: Tensor) -> Tensor:
         # bit by bit, as the sum of all scores may overflow where no difference does
         return (torch.where(z == 0, 0.0, scores) * z + logsigmoid(-scores)).sum(-1)
+
+    def _entropy(self, scores: Tensor) -> Tensor:
+        closed = scores == -math.inf
+        x = scores.masked_fill(closed, 0.0)
+        parts = -logsigmoid(-x) - x * torch.sigmoid(x)  # bit by bit, likewise
+        return parts.masked_fill(closed, 0.0).clamp(min=0).sum(-1)
 
     def _marginals(self, scores: Tensor) -> Tensor:
         return torch.sigmoid(scores)
