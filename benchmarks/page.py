@@ -45,8 +45,8 @@ The training step of the categorical VAE: matrix products run at the machine's p
 ms of it on one thread, 1.1 ms on two. The rest, 3.3 and 2.6 ms in the usual step, is 1.9 ms here: noise and
 softmax 0.25, KL 0.3, likelihood 0.3, Adam 0.15 to 0.2, Python and autograd the remaining 0.9. Tried without
 gain: one thread for all kernels, kernels on torch's own threads, bfloat16 inside of products, skipping the zeros of
-the pixels. A compiled step (`argrad reproduce vae --compile`) came after this table: by hand, on a busy machine,
-1.47x on one thread and 1.42x on two; the same usual step compiled, 1.52x and 1.46x.
+the pixels. A compiled step (`argrad reproduce vae --compile`)
+gains some on two threads; the usual step compiled is as fast as ours compiled.
 """,
     "structures": """\
 Small assignments: one call costs about 3.5 us here. The loops to which the goals refer begin and end with
