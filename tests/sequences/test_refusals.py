@@ -36,6 +36,10 @@ ZEROS = torch.zeros(2, 4)
         ({"max_len": 0}, r"max_len=...\)` must be an integer of at least 1"),
         ({"min_len": 5}, r"min_len=...\)` must be an integer from 0 to 4; got 5"),
         ({"tau": 0.0}, r"tau=...\)` must be positive"),
+        (
+            {"tau": torch.ones((), device="meta")},
+            r"tau=...\)` must have values; got a tensor on the meta",
+        ),
         ({"eos": 4}, r"eos=...\)` must be tokens from 0 to 3.*; got 4"),
         ({"mask": torch.ones(3, dtype=torch.bool)}, r"mask=...\)` must broadcast"),
         (

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from argrad._checks import check_count, check_mask, check_tau, fail
+from argrad._checks import check_count, check_mask, check_tau, fail, refuse_meta
 from argrad._errors import InputTypeError
 from argrad._numerics import widen
 from argrad.sequences import _refusals as refuse
@@ -196,7 +196,7 @@ def make_decoder(
         eos=ends,
         max_len=max_len,
         min_len=min_len,
-        tau=float(check_tau(call, options.get("tau", 1.0), torch.Size(), any_positive=True)),
+        tau=_number(call, options.get("tau", 1.0)),
         mask=options.get("mask"),
         processors=(processors,) if callable(processors) else tuple(processors),
         stop=options.get("stop"),
@@ -206,3 +206,10 @@ def make_decoder(
         reorder=options.get("reorder", select_rows),
         batch_size=options.get("batch_size"),
     )
+
+
+def _number(call: str, tau: object) -> float:
+    tau = check_tau(call, tau, torch.Size(), any_positive=True)
+    if isinstance(tau, Tensor):
+        refuse_meta(call, "tau", tau)
+    return float(tau)
