@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.utils import parameters_to_vector
 
 import argrad as ag
 from argrad.cli import main
 from argrad.recipes import nri_tree
-from argrad.recipes.data.layouts import layouts, spring_step
+from argrad.recipes.bench import Run
+from argrad.recipes.data.layouts import Layouts, layouts, spring_step
 from argrad.recipes.nri_model import (
     LAWS,
     VARIANCE,
@@ -129,6 +132,39 @@ def test_agreement_takes_the_better_of_edges_and_their_complement() -> None:
     assert nri_tree.agreement((1 - true) * off, true) == (100, 100)
     everything = nri_tree.agreement(off.expand(10, 6, 6), true)
     assert everything.recall == 100 and everything.precision == pytest.approx(100 / 3)
+
+
+def test_blank_frames_follow_those_that_are_seen() -> None:
+    frames = torch.randn(2, 3, 4, 2)
+    padded = nri_tree.with_blanks(frames, 5)
+    assert torch.equal(padded[:, :3], frames) and padded.shape == (2, 5, 4, 2)
+    assert not padded[:, 3:].any()
+
+
+@pytest.mark.parametrize("steps", [2, 3])
+def test_frames_behind_the_opening_have_no_part_in_it(
+    steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they hold noise instead, a model of two steps is the same and one of three steps is another."""
+    sizes = {"frames": (5,), "nodes": 4, "graphs": 40, "test_graphs": 10, "batch": 20, "hidden": 4}
+    config = nri_tree.Config(**sizes, steps=steps, opening=3, opening_steps=2)
+    monkeypatch.setattr(nri_tree, "evaluate", lambda model, *rest: {"model": model})
+
+    def parameters(name: str) -> Tensor:
+        torch.manual_seed(0)
+        run, cell = Run(tmp_path / name, 0), nri_tree.cells(config)[-1]
+        run.folder.mkdir()
+        model: Any = nri_tree.train(config, cell, run)["model"]
+        return parameters_to_vector(model.parameters())
+
+    def spoilt(*args: Any) -> Layouts:
+        got, g = layouts(*args), G().manual_seed(1)
+        late = torch.randn(got.frames[:, 3:].shape, generator=g)
+        return Layouts(torch.cat([got.frames[:, :3], late], 1), got.trees)
+
+    clean = parameters("clean")
+    monkeypatch.setattr(nri_tree, "layouts", spoilt)
+    assert torch.equal(clean, parameters("spoilt")) == (steps == 2)
 
 
 # ---- the recipe ----------------------------------------------------------------------------------

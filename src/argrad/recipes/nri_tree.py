@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from argrad._errors import InputError
 from argrad.recipes import nri_page
@@ -39,9 +40,7 @@ MARGIN = 1.5  # times the precision of independent edges, at T = 10
 class Config:
     """What can be set."""
 
-    frames: tuple[int, ...] = option(
-        (10,), "T: frames that are seen (the paper: 10 and 20)", selects=True, at_least=3
-    )
+    frames: tuple[int, ...] = option((10, 20), "T: frames that are seen", selects=True, at_least=3)
     columns: tuple[str, ...] = option((), "only these laws of the edges", selects=True)
     nodes: int = option(10, "of a graph", at_least=3)
     graphs: int = option(10_000, "to train on", at_least=1)
@@ -52,6 +51,12 @@ class Config:
     rate: float = option(2e-3, "of Adam, falling linearly to a tenth over the second half", above=0)
     tau: float = option(0.5, "temperature of all relaxations", above=0)
     ahead: int = option(1, "frames to predict from one that was seen, in training", at_least=1)
+    opening: int = option(
+        10, "frames that are there in the opening, the first steps of training", at_least=3
+    )
+    opening_steps: int = option(
+        300, "steps of the opening, where T is more frames than it has", at_least=0
+    )
 
 
 # edge precision in percent (Paulus et al. 2020, Table 1)
@@ -99,7 +104,9 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     state = {"model": model, "optimizer": optimizer, "batches": batches, "noise": noise}
     for step in run.steps(config.steps, **state):
         frames = batches.next()
-        law = edges(cell.column, model.encoder(frames))
+        if step < config.opening_steps:
+            frames = frames[:, : config.opening]
+        law = edges(cell.column, model.encoder(with_blanks(frames, t)))
         z = law.matrix(law.q.rsample(tau=config.tau, generator=noise))
         loss = negative_elbo(model, law, z, frames, config.ahead)
         optimizer.zero_grad()
@@ -108,6 +115,11 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
         run.log(loss=loss)
     found = evaluate(model, cell.column, test, run)
     return found | {"milliseconds a step": 1000 * run.seconds / config.steps}
+
+
+def with_blanks(frames: Tensor, t: int) -> Tensor:
+    """As many as `t`, the last of them empty."""
+    return pad(frames, (0, 0, 0, 0, 0, t - frames.shape[1]))
 
 
 # ---- edges that were found ---------------------------------------------------------------------------
@@ -160,10 +172,10 @@ def _claims(summary: Summary, row: str) -> Iterator[Claim]:
     if not {INDEPENDENT, TREE} <= set(cells):
         return
     tree, independent = cells[TREE], cells[INDEPENDENT]
-    if row == "T = 10":
-        detail = f"{tree.mean():.1f} % and {independent.mean():.1f} %"
-        text = f"{row}: trees are {MARGIN} times as precise as independent edges"
-        yield Claim(text, tree.mean() >= MARGIN * independent.mean(), detail)
+    detail = f"{tree.mean():.1f} % and {independent.mean():.1f} %"
+    margin, how = (MARGIN, f"{MARGIN} times") if row == "T = 10" else (1.0, "at least")
+    text = f"{row}: trees are {how} as precise as independent edges"
+    yield Claim(text, tree.mean() >= margin * independent.mean(), detail)
     elbo = {name: c.mean("ELBO") for name, c in cells.items()}
     best = all(elbo[TREE] >= value for value in elbo.values())
     values = ", ".join(f"{name}: {value:.0f}" for name, value in elbo.items())
@@ -183,14 +195,25 @@ RECIPE = Recipe(
         "on test graphs. Differences from the paper: 64 hidden units instead of 256, 500 steps instead "
         "of fifty thousand, one learning rate and temperature instead of a search, prediction one frame ahead "
         "in training, messages whose last layer acts on their sum (nine times fewer products), undirected edges "
-        "counted once in the KL. T = 20 (`--frames 20`) is not learned in so few steps."
+        "counted once in the KL; and at T = 20 the last ten frames are neither seen nor predicted in the first 300 "
+        "steps, without which no law learns the edges in so few steps."
     ),
     source="Paulus et al. 2020, Table 1",
     metric="precision",
     unit="edge precision in percent",
     better="higher",
     config=Config(),
-    smoke=Config(frames=(5,), nodes=5, graphs=500, test_graphs=100, steps=60, batch=20, hidden=16),
+    smoke=Config(
+        frames=(5,),
+        nodes=5,
+        graphs=500,
+        test_graphs=100,
+        steps=60,
+        batch=20,
+        hidden=16,
+        opening=4,
+        opening_steps=20,
+    ),
     full=Config(
         frames=(10, 20),
         graphs=50_000,
@@ -200,12 +223,13 @@ RECIPE = Recipe(
         hidden=256,
         rate=3e-4,
         ahead=10,
+        opening_steps=0,
     ),
     cells=cells,
     train=train,
     bands={
         "smoke": {("*", "*"): (25.0, 100.0)},  # 40 by chance
-        "default": {("T = 10", TREE): (75.0, 100.0)},
+        "default": {("*", TREE): (75.0, 100.0)},
     },
     claims=claims,
     figures=nri_page.figures,
