@@ -37,28 +37,30 @@ def _many() -> Tensor:
 def _ours_on(batch: Callable[[], Tensor], *, compiled: bool = False) -> Step:
     from argrad.recipes import vae
     from argrad.recipes.columns import WAYS, Layer
+    from argrad.recipes.training import Adam, gradients
 
     x, noise = batch(), None if compiled else torch.Generator().manual_seed(2)
     layer = Layer(VARIABLES, CLASSES)
     torch.manual_seed(0)
     model = vae.Vae(layer, PIXELS, HIDDEN, x.mean(0))
     way = WAYS["Gumbel-softmax"](layer, 1000)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3, fused=True)
-    loss_of = torch.compile(vae.negative_elbo) if compiled else vae.negative_elbo
+    optimizer = Adam(model.parameters(), 1e-3)
+    backward = gradients(vae.negative_elbo, model, compiled=compiled, pure=way.is_pure)
 
     def step() -> Tensor:
         model.slope, estimator = way.at(0, traced=compiled)
-        loss = loss_of(model, estimator, batch(), noise)
         optimizer.zero_grad()
-        loss.backward()
+        loss = backward(estimator, batch(), noise)
         optimizer.step()
-        return loss.detach()
+        return loss
 
     return step
 
 
 class _Usual(nn.Module):
     """As tutorials write it."""
+
+    mean: Tensor
 
     def __init__(self, mean: Tensor) -> None:
         super().__init__()

@@ -76,6 +76,11 @@ class Way:
         return slope, estimator
 
     @property
+    def is_pure(self) -> bool:
+        """Whether the estimator keeps and trains nothing."""
+        return not isinstance(self.estimator(0), nn.Module)
+
+    @property
     def module(self) -> nn.Module:
         """What the estimator itself trains or keeps, for the optimiser and the checkpoint."""
         estimator = self.estimator(0)

@@ -24,7 +24,7 @@ from argrad.recipes.data import Images, load
 from argrad.recipes.jigsaw_model import Solver, arrange, cut, join, measures, scramble
 from argrad.recipes.pictures import image_rows
 from argrad.recipes.report import Row, section, table
-from argrad.recipes.training import Decay, Shuffled
+from argrad.recipes.training import Adam, Decay, Shuffled
 
 Column = Literal["pieces alone", "pieces together"]
 MEASURES = ("any wrong", "wrong", "l1", "l2", "Kendall tau")
@@ -70,7 +70,7 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
         )
     layers = config.layers if cell.column == "pieces together" else 0
     model = Solver(parts, images.side // parts, config.channels, config.width, layers)
-    optimizer = torch.optim.Adam(model.parameters(), config.learning_rate, fused=True)
+    optimizer = Adam(model.parameters(), config.learning_rate)
     decay, noise = Decay(optimizer, config.steps), run.generator(2)
     batches = Shuffled(images.train, config.batch, run.generator(1))
     state = {"model": model, "optimizer": optimizer, "batches": batches, "noise": noise}

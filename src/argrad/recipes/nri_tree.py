@@ -30,7 +30,7 @@ from argrad.recipes.nri_model import (
     negative_log_likelihood,
     roll_out,
 )
-from argrad.recipes.training import Decay, Shuffled
+from argrad.recipes.training import Adam, Decay, Shuffled
 
 INDEPENDENT, TOP, TREE = LAWS
 MARGIN = 1.5  # times the precision of independent edges, at T = 10
@@ -98,7 +98,7 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     t, g = cell.settings["frames"], torch.Generator().manual_seed(0)
     seen, test = (layouts(n, config.nodes, t, g) for n in (config.graphs, config.test_graphs))
     model = Model(t, config.hidden)
-    optimizer = torch.optim.Adam(model.parameters(), config.rate, fused=True)
+    optimizer = Adam(model.parameters(), config.rate)
     decay = Decay(optimizer, config.steps)
     batches, noise = Shuffled(seen.frames, config.batch, run.generator(1)), run.generator(2)
     state = {"model": model, "optimizer": optimizer, "batches": batches, "noise": noise}

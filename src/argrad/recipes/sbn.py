@@ -22,7 +22,7 @@ from argrad.recipes.bench import Cell, Recipe, Run, option
 from argrad.recipes.columns import PUBLISHED, WAYS, Layer, Way, claims, columns
 from argrad.recipes.data import Images, load
 from argrad.recipes.likelihood import bernoulli_nll
-from argrad.recipes.training import Decay, Shuffled
+from argrad.recipes.training import Adam, Decay, Shuffled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,9 +120,7 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     model = Sbn(layer, images.train.float().mean(0))
     ways = (WAYS[cell.column](layer, config.steps), WAYS[cell.column](layer, config.steps))
     own = nn.ModuleList(way.module for way in ways)
-    optimizer = torch.optim.Adam(
-        [*model.parameters(), *own.parameters()], config.learning_rate, fused=True
-    )
+    optimizer = Adam([*model.parameters(), *own.parameters()], config.learning_rate)
     decay = Decay(optimizer, config.steps)
     batches, noise = Shuffled(images.train, config.batch, run.generator(1)), run.generator(2)
     state = {"model": model, "ways": own, "optimizer": optimizer, "batches": batches, "noise": noise}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value
 
 from argrad.recipes.bench import ranks
 
@@ -50,6 +52,115 @@ class Shuffled:
         """Go on from there."""
         self._order, self._next = state["order"], state["next"]
         self._generator.set_state(state["generator"])
+
+
+def gradients(
+    loss: Callable[..., Tensor], model: nn.Module, *, compiled: bool = False, pure: bool = False
+) -> Callable[..., Tensor]:
+    """A function of `args` that returns `loss(model, *args)` and leaves its gradient in the model's parameters.
+
+    Args:
+        loss: to be made small.
+        model: its first argument.
+        compiled: by `torch.compile`.
+        pure: the loss changes nothing else, so that loss and gradient can be compiled as one function without an
+            autograd graph between two halves, which takes half the time outside of the arithmetic.
+    """
+    if compiled and pure:
+        return _compiled_as_one(loss, model)
+    run = torch.compile(loss) if compiled else loss
+
+    def backward(*args: Any) -> Tensor:
+        value = run(model, *args)
+        value.backward()
+        return value.detach()
+
+    return backward
+
+
+def _compiled_as_one(loss: Callable[..., Tensor], model: nn.Module) -> Callable[..., Tensor]:
+    whole = _Loss(loss, model)
+    parameters: dict[str, Tensor] = dict(whole.named_parameters())
+
+    @torch.compile
+    def both(parameters: dict[str, Tensor], args: tuple[Any, ...]) -> tuple[dict[str, Tensor], Tensor]:
+        return grad_and_value(lambda p: functional_call(whole, p, args))(parameters)
+
+    @torch.no_grad()
+    def backward(*args: Any) -> Tensor:
+        found, value = both(parameters, args)
+        for name, parameter in parameters.items():
+            parameter.grad = found[name]
+        return value
+
+    return backward
+
+
+class _Loss(nn.Module):
+    """For `functional_call`, which knows `forward` alone."""
+
+    def __init__(self, loss: Callable[..., Tensor], model: nn.Module) -> None:
+        super().__init__()
+        self.loss, self.model = loss, model
+
+    def forward(self, *args: Any) -> Tensor:
+        """The loss of the model."""
+        return self.loss(self.model, *args)
+
+
+class Adam(torch.optim.Adam):
+    """Torch's fused Adam, bit for bit, without most of the time that torch takes to prepare a step.
+
+    That is 50 us, half as long as the update of 400,000 parameters takes.
+
+    Args:
+        parameters: in one group.
+        rate: of learning.
+    """
+
+    def __init__(self, parameters: Iterable[Tensor], rate: float) -> None:
+        super().__init__(parameters, rate, fused=True)
+        self._kept: tuple[list[Tensor], ...] | None = None
+
+    @torch.no_grad()
+    def step(self) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Move the parameters that have a gradient."""
+        (group,) = self.param_groups
+        gradients = [p.grad for p in group["params"]]
+        if self._kept is None or any(g is None for g in gradients):
+            super().step()
+            self._kept = self._what_is_kept()
+            return
+        means, squares, steps = self._kept
+        beta1, beta2 = group["betas"]
+        torch._foreach_add_(steps, 1)  # pyright: ignore[reportPrivateImportUsage]
+        torch._fused_adam_(  # pyright: ignore[reportPrivateImportUsage]
+            group["params"],
+            gradients,  # pyright: ignore[reportArgumentType]
+            means,
+            squares,
+            [],
+            steps,
+            lr=group["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _what_is_kept(self) -> tuple[list[Tensor], ...] | None:
+        """Of every parameter; nothing before all have had a gradient."""
+        states = [self.state[p] for p in self.param_groups[0]["params"]]
+        if not all(states):
+            return None
+        return tuple([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from there."""
+        super().load_state_dict(state_dict)
+        self._kept = None
 
 
 class Decay:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 import torch
@@ -21,7 +20,7 @@ from argrad.recipes.bench import Cell, Recipe, Run, option
 from argrad.recipes.columns import PUBLISHED, WAYS, Layer, at_temperature, claims, columns
 from argrad.recipes.data import Images, load
 from argrad.recipes.likelihood import bernoulli_nll
-from argrad.recipes.training import Decay, Shuffled
+from argrad.recipes.training import Adam, Decay, Shuffled, gradients
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,16 +123,12 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     way = WAYS[cell.column](layer, config.steps)
     if config.tau is not None:
         way = at_temperature(cell.column, way, config.tau)
-    optimizer = torch.optim.Adam(
-        [*model.parameters(), *way.module.parameters()], config.learning_rate, fused=True
-    )
+    optimizer = Adam([*model.parameters(), *way.module.parameters()], config.learning_rate)
     decay = Decay(optimizer, config.steps)
     batches, noise = Shuffled(images.train, config.batch, run.generator(1)), run.generator(2)
     if config.compile:  # which knows no generator but torch's own
         noise = torch.default_generator.manual_seed(noise.initial_seed())
-        loss_of = torch.compile(negative_elbo)
-    else:
-        loss_of = partial(negative_elbo, noise=noise)
+    backward = gradients(negative_elbo, model, compiled=config.compile, pure=way.is_pure)
     state = {
         "model": model,
         "way": way.module,
@@ -143,9 +138,9 @@ def train(config: Config, cell: Cell, run: Run) -> dict[str, float]:
     }
     for step in run.steps(config.steps, **state):
         model.slope, estimator = way.at(step, traced=config.compile)
-        loss = loss_of(model, estimator, images.as_floats(batches.next()))
         optimizer.zero_grad()
-        loss.backward()
+        x = images.as_floats(batches.next())
+        loss = backward(estimator, x, None if config.compile else noise)
         decay.step(step)
         run.log(loss=loss)
     model.slope = way.slope(config.steps)
