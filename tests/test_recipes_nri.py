@@ -147,7 +147,7 @@ def test_frames_behind_the_opening_have_no_part_in_it(
 ) -> None:
     """Where they hold noise instead, a model of two steps is the same and one of three steps is another."""
     sizes = {"frames": (5,), "nodes": 4, "graphs": 40, "test_graphs": 10, "batch": 20, "hidden": 4}
-    config = nri_tree.Config(**sizes, steps=steps, opening=3, opening_steps=2)
+    config = nri_tree.Config(**sizes, steps=steps, opening=3, opening_steps=2, starts=1)
     monkeypatch.setattr(nri_tree, "evaluate", lambda model, *rest: {"model": model})
 
     def parameters(name: str) -> Tensor:
@@ -165,6 +165,19 @@ def test_frames_behind_the_opening_have_no_part_in_it(
     clean = parameters("clean")
     monkeypatch.setattr(nri_tree, "layouts", spoilt)
     assert torch.equal(clean, parameters("spoilt")) == (steps == 2)
+
+
+def test_the_best_start_goes_on(tmp_path: Path) -> None:
+    """Of one that was trained and one that was not."""
+    sizes = {"frames": (5,), "nodes": 5, "graphs": 200, "batch": 20, "hidden": 16}
+    config, run = nri_tree.Config(**sizes, steps=60), Run(tmp_path, 0)
+    cell, seen = nri_tree.cells(config)[-1], layouts(200, 5, 5, G().manual_seed(0))
+    torch.manual_seed(0)
+    starts = [nri_tree.Start(config, cell, run, seen, number) for number in range(2)]
+    for step in range(30):
+        starts[1].step(step)
+    assert nri_tree.choose(starts, seen.frames, 30) is starts[1]
+    assert all(start.model.training for start in starts)
 
 
 # ---- the recipe ----------------------------------------------------------------------------------
