@@ -6,10 +6,12 @@ import dataclasses
 import io
 import json
 import math
+import os
 import re
 import resource
 import shlex
 import statistics
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -28,7 +30,7 @@ from argrad.recipes.bench.log import Log, last_line, read_log
 from argrad.recipes.bench.options import changed
 from argrad.recipes.bench.page import finding, render
 from argrad.recipes.bench.reproduce import reproduce
-from argrad.recipes.files import StorageError, append_line, make_folder, write_bytes
+from argrad.recipes.files import StorageError, append_line, make_folder, sweep, write_bytes
 from html_page import Page
 
 TOY = str(Path(toy_recipe.__file__))
@@ -479,3 +481,25 @@ def test_a_folder_without_permission(tmp_path, monkeypatch):
     )  # root may write everywhere, so the mode alone proves nothing
     with pytest.raises(InputError, match=r"`--out .*` cannot be used as a folder: Permission denied"):
         make_folder(tmp_path)
+
+
+def test_parts_of_running_processes_are_not_swept(tmp_path):
+    """Several ranks look whether they can write to a folder while one of them tidies it."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    parent, own = os.getppid(), os.getpid()
+    for name in (ended.pid, parent, own, "x", 10**30):
+        (tmp_path / f".argrad-{name}.part").touch()
+    sweep(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == [f".argrad-{parent}.part"]
+
+
+def test_a_folder_may_be_tidied_while_it_is_tried(tmp_path, monkeypatch):
+    touch = Path.touch
+
+    def touch_and_lose(path: Path) -> None:
+        touch(path)
+        path.unlink()
+
+    monkeypatch.setattr(Path, "touch", touch_and_lose)
+    assert make_folder(tmp_path / "out") == (tmp_path / "out").resolve()

@@ -78,11 +78,26 @@ def sweep(folder: Path) -> None:
     """Remove what processes left that were killed in the middle of `write_bytes`."""
     with explained(folder, "tidy"):
         for part in folder.glob(".argrad-*.part"):
-            part.unlink(missing_ok=True)
+            if not _is_anothers(part):
+                part.unlink(missing_ok=True)
 
 
 def _beside(path: Path) -> Path:
     return path.with_name(f".argrad-{os.getpid()}.part")
+
+
+def _is_anothers(part: Path) -> bool:
+    """Whether a process that is running now, and is not this one, may be writing it."""
+    pid = part.name.removeprefix(".argrad-").removesuffix(".part")
+    if not pid.isdecimal() or int(pid) == os.getpid() or os.name == "nt":  # where signal 0 would end it
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 # ---- reading ---------------------------------------------------------------------------------------
@@ -153,7 +168,7 @@ def _usable(flag: str, path: Path, how: str) -> Iterator[None]:
 def _try_to_write(path: Path) -> None:
     probe = _beside(path)
     probe.touch()
-    probe.unlink()
+    probe.unlink(missing_ok=True)  # another process may tidy up
 
 
 def _reason(error: Exception) -> str:
