@@ -9,6 +9,7 @@ import http.server
 import os
 import re
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -329,7 +330,9 @@ def test_an_interrupted_download_leaves_nothing(online, tmp_path, monkeypatch):
 
 def test_what_a_killed_download_left_is_swept(online, small_mnist, tmp_path):
     (tmp_path / "cache" / "mnist").mkdir(parents=True)
-    (tmp_path / "cache" / "mnist" / ".argrad-1.part").write_bytes(b"half")
+    killed = subprocess.Popen([sys.executable, "-c", ""])
+    killed.wait()
+    (tmp_path / "cache" / "mnist" / f".argrad-{killed.pid}.part").write_bytes(b"half")
     check_small(load("mnist"), small_mnist)
     assert not list((tmp_path / "cache").rglob("*.part"))
 
