@@ -316,7 +316,7 @@ def _draw(
         out = _draw_kernel(kind, tuple(shape), work, words(generator))
     elif has_kernel and torch.compiler.is_compiling() and math.prod(shape) >= _MANY:
         key = generator.words[:4] if isinstance(generator, CounterRNG) else draw_key(generator)
-        out = _operator(key, kind, list(shape), work == torch.float64)
+        out = _operator(key, kind, list(shape), work)
     else:
         out = _draw_torch(kind, tuple(shape), work, device, generator)
     return out if dtype == work else _round(kind, out, dtype)
@@ -355,24 +355,18 @@ def _draw_kernel(
 @torch.library.custom_op(
     "argrad::noise",
     mutates_args=(),
-    schema="(Tensor words, str kind, SymInt[] shape, bool double) -> Tensor",  # torch 2.6 infers no list[int]
+    schema="(Tensor words, str kind, SymInt[] shape, ScalarType dtype) -> Tensor",  # torch 2.6 infers no list[int]
 )
-def _operator(words: Tensor, kind: str, shape: list[int], double: bool) -> Tensor:
+def _operator(words: Tensor, kind: str, shape: list[int], dtype: torch.dtype) -> Tensor:
     """The kernels as a function of their key, for compiled code: inductor's own takes ten times as long."""
     key = words.numpy().view(np.uint64)
     row, column = (key[2], key[3]) if len(key) > 2 else (_ZERO, _ZERO)
-    return _draw_kernel(kind, shape, _precision(double), (key, row, column))
-
-
-def _precision(double: bool) -> torch.dtype:
-    return (
-        torch.float64 if double else torch.float32
-    )  # a dtype inductor's C++ wrapper could not hand over
+    return _draw_kernel(kind, shape, dtype, (key, row, column))
 
 
 @_operator.register_fake
-def _(words: Tensor, kind: str, shape: list[int], double: bool) -> Tensor:
-    return torch.empty(shape, dtype=_precision(double), device="cpu")
+def _(words: Tensor, kind: str, shape: list[int], dtype: torch.dtype) -> Tensor:
+    return torch.empty(shape, dtype=dtype, device="cpu")
 
 
 @_operator.register_vmap
@@ -382,13 +376,13 @@ def _(
     words: Tensor,
     kind: str,
     shape: list[int],
-    double: bool,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, int]:
     """Words of each instance, made by torch operations."""
     assert in_dims[0] is not None  # nothing else is a tensor
     words = words.movedim(in_dims[0], 0)
     words = torch.nn.functional.pad(words, (0, 5 - words.shape[-1]))
-    return draw_from(kind, words, shape, _precision(double), "cpu"), 0
+    return draw_from(kind, words, shape, dtype, "cpu"), 0
 
 
 def _draw_torch(
