@@ -27,7 +27,17 @@ TESTS = sorted((ROOT / "tests").rglob("test_*.py"))
 
 # docs/design.md, "Layers"; private modules live where their users do.
 LAYERS = {
-    0: {"_types", "_errors", "_checks", "_numerics", "_autograd", "_hash", "random", "_kernels"},
+    0: {
+        "_types",
+        "_errors",
+        "_checks",
+        "_numerics",
+        "_autograd",
+        "_counter",
+        "_hash",
+        "random",
+        "_kernels",
+    },
     1: {
         "noise",
         "_gamma",

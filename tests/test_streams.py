@@ -8,6 +8,8 @@ import itertools
 import json
 import math
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -429,3 +431,46 @@ def test_damaged_states_are_refused(change: dict[str, object]) -> None:
         ag.GumbelTopKStream.from_state_dict({**state, **change})
     with pytest.raises(ag.InputError, match="must have all fields; got no seed"):
         ag.GumbelTopKStream.from_state_dict({n: v for n, v in state.items() if n != "seed"})
+
+
+# ---- without torch ----------------------------------------------------------------------------------
+
+ALONE = """
+import sys
+import numpy as np, argrad as ag
+weights = np.tile(np.arange(16, dtype=np.float32), 1 << 14)
+parts = [ag.GumbelTopKStream(1000, 3).update(i << 18, weights=weights) for i in range(4)]
+whole = parts[0].merge(ag.GumbelTopKStream.from_state_dict(parts[1].state_arrays())).merge(parts[2]).merge(parts[3])
+assert "torch" not in sys.modules
+ids = whole.state_arrays()["ids"][:1000].tolist()
+with open("/proc/self/status") as file:
+    peak = next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
+print(peak, ids)
+"""
+
+
+def alone() -> tuple[float, list[int]]:
+    """Megabytes of a process that streams and merges arrays, and what it has drawn."""
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    peak, ids = done.stdout.split(maxsplit=1)
+    return float(peak), json.loads(ids)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_process_that_only_streams_has_no_torch_and_stays_below_200_megabytes() -> None:
+    alone()  # numba may have to compile first
+    peak, ids = alone()
+    weights = torch.arange(16.0).repeat(1 << 16)
+    assert ids == ag.GumbelTopKStream(1000, 3).update(0, weights=weights).result().indices.tolist()
+    assert peak < 200
+
+
+def test_states_as_arrays_are_those_as_tensors() -> None:
+    stream = ag.GumbelTopKStream(5, -1).update(0, torch.randn(100, generator=seeded()))
+    arrays, tensors = stream.state_arrays(), stream.state_dict()
+    assert arrays.keys() == tensors.keys()
+    for name, array in arrays.items():
+        assert isinstance(array, np.ndarray)
+        assert torch.equal(torch.from_numpy(array), tensors[name])
+    same(ag.GumbelTopKStream.from_state_dict(arrays).result(), stream.result())

@@ -11,10 +11,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-GOLDEN = 0x9E3779B97F4A7C15
-ROW_2 = 0xD1342543DE82EF95
-MIX_1 = 0xBF58476D1CE4E5B9
-MIX_2 = 0x94D049BB133111EB
+from argrad._counter import GOLDEN, MIX_1, MIX_2, ROW_2, signed
+
 _SECOND = 0x5851F42D4C957F2D
 
 
@@ -39,10 +37,6 @@ def noise_of(
         second = word(k1 ^ signed(_SECOND), k2, column)
         return _normal(bits, second, dtype)
     return _OF_WORD[kind](bits, dtype)
-
-
-def signed(x: int) -> int:
-    return x - (1 << 64) if x >= 1 << 63 else x
 
 
 def times(x: Tensor, factor: int) -> Tensor:

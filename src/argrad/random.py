@@ -25,16 +25,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from argrad import _counter
 from argrad._checks import check_shape, is_transformed
+from argrad._counter import GOLDEN, MASK
 from argrad._errors import InputTypeError
-from argrad._hash import GOLDEN, MIX_1, MIX_2, noise_of, plus, signed, splitmix
+from argrad._hash import noise_of, plus, splitmix
 from argrad._kernels.threads import run_rows
 from argrad._numerics import compute_dtype
 from argrad._types import Generator, Shape
 
 __all__ = ["CounterRNG", "exponential", "gumbel", "logistic", "normal", "uniform"]
 
-_MASK = (1 << 64) - 1
 _LOW, _HIGH = -(1 << 63), (1 << 63) - 1
 
 
@@ -76,8 +77,7 @@ class CounterRNG:
             return
         for name in ("seed", "row", "column"):
             object.__setattr__(self, name, _integer("CounterRNG", name, getattr(self, name)))
-        key = _splitmix_int(self.seed + GOLDEN), _splitmix_int(self.seed + 2 * GOLDEN)
-        words = [signed(x & _MASK) for x in (*key, self.row, self.column, self.seed)]
+        words = _counter.key_words(self.seed, self.row, self.column)
         object.__setattr__(self, "words", torch.tensor(words, dtype=torch.int64, device="cpu"))
 
     def shift(self, rows: int = 0, columns: int = 0) -> CounterRNG:
@@ -90,10 +90,10 @@ class CounterRNG:
         """An independent stream for each tuple of integers (step, epoch, rank, ...)."""
         if torch.compiler.is_compiling():
             return CounterRNG(0, words=_folded(self.words, ids))
-        seed = self.seed & _MASK
+        seed = self.seed & MASK
         for i in ids:
             i = _integer("CounterRNG.fold", "ids", i)
-            seed = _splitmix_int((seed ^ _splitmix_int(i + GOLDEN)) + GOLDEN)
+            seed = _counter.splitmix((seed ^ _counter.splitmix(i + GOLDEN)) + GOLDEN)
         return CounterRNG(seed, self.row, self.column)
 
     def gumbel(self, rows: int, columns: int, **options: object) -> Tensor:
@@ -211,13 +211,6 @@ def split(generator: Generator, count: int) -> tuple[Generator, ...]:
 # ---- keys ----------------------------------------------------------------------------------------
 
 
-def _splitmix_int(x: int) -> int:
-    x &= _MASK
-    x = ((x ^ (x >> 30)) * MIX_1) & _MASK
-    x = ((x ^ (x >> 27)) * MIX_2) & _MASK
-    return x ^ (x >> 31)
-
-
 def draw_key(generator: torch.Generator | None) -> Tensor:
     """Two 64-bit words from a torch generator."""
     device = "cpu" if generator is None else generator.device
@@ -267,7 +260,7 @@ def _fold(words: Tensor, ids: Tensor) -> Tensor:
     _, _, row, column, seed = words.unbind(-1)
     seed = splitmix(plus(seed ^ splitmix(plus(ids, GOLDEN)), GOLDEN))
     key_1 = splitmix(plus(seed, GOLDEN))
-    key_2 = splitmix(plus(seed, 2 * GOLDEN & _MASK))
+    key_2 = splitmix(plus(seed, 2 * GOLDEN & MASK))
     return torch.stack([key_1, key_2, row.expand_as(seed), column.expand_as(seed), seed], -1)
 
 

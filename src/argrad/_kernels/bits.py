@@ -15,14 +15,14 @@ import math
 import numpy as np
 from numba import njit
 
+from argrad import _counter
+
 F = np.float32
 U = np.uint64
 I = np.int32  # noqa: E741
 
-GOLDEN = U(0x9E3779B97F4A7C15)
-MIX_1 = U(0xBF58476D1CE4E5B9)
-MIX_2 = U(0x94D049BB133111EB)
-ROW_2 = U(0xD1342543DE82EF95)  # a second odd multiplier (Steele & Vigna 2021), for the second row key
+GOLDEN, MIX_1, MIX_2 = U(_counter.GOLDEN), U(_counter.MIX_1), U(_counter.MIX_2)
+ROW_2 = U(_counter.ROW_2)
 
 
 def scalar(function):

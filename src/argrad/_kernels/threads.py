@@ -1,4 +1,4 @@
-"""Run a row kernel on `torch.get_num_threads()` threads.
+"""Run a row kernel on `torch.get_num_threads()` threads, or on all cores where torch is not loaded.
 
 Numba's own thread pools abort after `fork` (OpenMP) or when two threads enter (workqueue), and
 ignore `torch.set_num_threads`. The kernels release the GIL, so a plain thread pool serves; it is made
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-
-import torch
 
 # Handing rows to another thread costs about 30 us; below this many numbers it does not pay.
 MIN_WORK_PER_THREAD = 65_536
@@ -35,6 +34,14 @@ def _get_pool() -> ThreadPoolExecutor:
     return _pool
 
 
+def _threads() -> int:
+    torch = sys.modules.get("torch")  # a process that only streams does without it
+    if torch:
+        return torch.get_num_threads()
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wanted) if wanted.isdigit() else os.cpu_count() or 1
+
+
 def run_rows(kernel: Callable[..., int], rows: int, work: int, *args: object) -> int:
     """Call `kernel(start, stop, *args)` over `range(rows)`; the results (status bits) are or-ed.
 
@@ -44,7 +51,7 @@ def run_rows(kernel: Callable[..., int], rows: int, work: int, *args: object) ->
         work: numbers touched in all, which decides how many threads are worth waking.
         args: handed to the kernel.
     """
-    threads = min(torch.get_num_threads(), rows, work // MIN_WORK_PER_THREAD)
+    threads = min(_threads(), rows, work // MIN_WORK_PER_THREAD)
     if threads <= 1:
         return kernel(0, rows, *args)
     cuts = [rows * i // threads for i in range(threads + 1)]

@@ -122,7 +122,7 @@ def state_to_table(stream: GumbelTopKStream) -> pa.Table:
     """A stream's state as a table of one row."""
     import pyarrow as pa  # pyright: ignore[reportMissingImports]
 
-    return pa.table({name: [value.tolist()] for name, value in stream.state_dict().items()})
+    return pa.table({name: [value.tolist()] for name, value in stream.state_arrays().items()})
 
 
 def _column(batch: pa.RecordBatch | pa.Table, name: str) -> np.ndarray:

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from argrad import random
-from argrad._hash import GOLDEN, ROW_2, gumbel, splitmix, times, uniform, word
+from argrad._counter import GOLDEN, ROW_2
+from argrad._hash import gumbel, splitmix, times, uniform, word
 from argrad._types import Generator
 
 

@@ -30,9 +30,10 @@ class Candidates(NamedTuple):
 
     def best(self, count: int) -> Candidates:
         """The first `count`: by falling key, equal ones by rising id; an id counts once, by its best key."""
-        ordered = self.take(np.lexsort((self.ids, -self.keys)))
-        _, first = np.unique(ordered.ids, return_index=True)
-        return ordered.take(np.sort(first)[:count])
+        order = np.lexsort((self.ids, -self.keys))
+        first = np.unique(self.ids[order], return_index=True)[1]
+        first.sort()
+        return self.take(order[first[:count]])
 
 
 class Pool:
@@ -66,7 +67,7 @@ class Pool:
         """Enter candidates, and the (peak, total) of the items they come from."""
         if len(found.keys):
             self._new.append(found)
-            if sum(len(part.keys) for part in self._new) > 2 * self.size + _ROOM:
+            if sum(len(part.keys) for part in self._new) > self.size + _ROOM:
                 self.best()
         peak = max(self.log_sum[0], log_sum[0])
         if peak > -math.inf:

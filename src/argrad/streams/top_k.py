@@ -3,24 +3,27 @@ r"""Weighted sampling without replacement from a stream, in memory for the sampl
 The noise of an item is a hash of (seed, id), so that the race $\theta_i + \varepsilon_i$ has one outcome whatever
 the order, the batches or the machines the items came in. The best $k + 1$ of a union are among the best
 $k + 1$ of its parts: samples of parts can be merged, stored and sent.
+
+This module does without torch until a tensor comes in or is asked for, so that a process that only streams arrays
+stays below 200 MB; sentences for bad input come from `_checks`, which loads it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from argrad._checks import bad_values, check_count, check_floating, fail, refuse_meta
+from argrad._counter import key_words
 from argrad._errors import InputError, InputTypeError
-from argrad._numerics import widen
-from argrad.random import CounterRNG
-from argrad.sequences.linear import NormalizedTopK
 from argrad.streams.pool import Pool
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from argrad.sequences.linear import NormalizedTopK
 
 PIECE = 1 << 22  # items handled at once, so that copies of them stay small
 _FIELDS = ("k", "seed", "count", "log_sum", "ids", "logits")
@@ -56,11 +59,10 @@ class GumbelTopKStream:
     """
 
     def __init__(self, k: int, seed: int) -> None:
-        self.k = check_count("GumbelTopKStream", "k", k, 1, None, "It is the number of items to draw.")
-        rng = CounterRNG(seed)
-        self.seed = int(rng.words[4])  # modulo 2^64, which is all that counts
+        self.k, words = _count(k), key_words(_seed(seed))
+        self.seed = words[4]  # modulo 2^64, which is all that counts
         self.count = 0  # items that came, those of weight 0 and repeated ones included
-        self._key = rng.words.numpy().view(np.uint64)
+        self._key = np.array(words).view(np.uint64)
         self._pool = Pool(self.k + 1)
 
     def __repr__(self) -> str:
@@ -87,7 +89,7 @@ class GumbelTopKStream:
         for start in range(0, len(values), PIECE):
             part = _writeable(values[start : start + PIECE])
             inner = _writeable(numbers[start : start + PIECE].astype(np.int64, copy=False))
-            x = torch.from_numpy(part).log().numpy() if name == "weights" else part
+            x = _log(part) if name == "weights" else part
             if pool.race(x, inner, first + start, self._key):
                 raise _bad_weights(part) if name == "weights" else _bad_logits(part)
         self._pool, self.count = pool, self.count + len(values)
@@ -114,6 +116,10 @@ class GumbelTopKStream:
 
     def result(self) -> NormalizedTopK:
         """The sample so far, in float64: shapes `(k,)`, `valid` is False where the stream was too short."""
+        import torch
+
+        from argrad.sequences.linear import NormalizedTopK
+
         best = self._pool.best()
         peak, total = self._pool.log_sum
         log_z = peak + math.log(total) if total > 0 else -math.inf
@@ -130,11 +136,17 @@ class GumbelTopKStream:
 
     def state_dict(self) -> dict[str, Tensor]:
         """All of it as tensors, for `safetensors`, `torch.save`, `numpy.savez` or (by `.tolist()`) JSON."""
+        import torch
+
+        return {name: torch.from_numpy(array) for name, array in self.state_arrays().items()}
+
+    def state_arrays(self) -> dict[str, np.ndarray]:
+        """The same as arrays, without loading torch: what a process that only streams sends to others."""
         best, log_sum = self._pool.best(), self._pool.log_sum
         # -inf, the peak of nothing, is not JSON
         log_sum = log_sum if log_sum[1] > 0 else np.zeros(2)
-        numbers = (torch.tensor(n) for n in (self.k, self.seed, self.count))
-        arrays = (torch.from_numpy(a.copy()) for a in (log_sum, best.ids, best.logits))
+        numbers = (np.array(n) for n in (self.k, self.seed, self.count))
+        arrays = (a.copy() for a in (log_sum, best.ids, best.logits))
         return dict(zip(_FIELDS, (*numbers, *arrays), strict=True))
 
     @classmethod
@@ -142,7 +154,7 @@ class GumbelTopKStream:
         """The stream that `state_dict` came from; noise is a hash of the ids, so it need not be stored.
 
         Args:
-            state: what `state_dict` returned, as tensors, arrays or plain lists and numbers.
+            state: what `state_dict` or `state_arrays` returned, as tensors, arrays or plain lists and numbers.
         """
         k, seed, count, log_sum, ids, logits = _read_state(state)
         stream = cls(k, seed).update(ids, logits)
@@ -154,6 +166,22 @@ class GumbelTopKStream:
 # ---- arguments -----------------------------------------------------------------------------------
 
 _CALL = "GumbelTopKStream.update"
+
+
+def _count(k: object) -> int:
+    if type(k) is int and 0 < k < 1 << 63:
+        return k
+    from argrad._checks import check_count
+
+    return check_count("GumbelTopKStream", "k", k, 1, None, "It is the number of items to draw.")
+
+
+def _seed(seed: object) -> int:
+    if type(seed) is int:
+        return seed
+    from argrad.random import CounterRNG
+
+    return CounterRNG(seed).seed  # type: ignore[arg-type]
 
 
 def _one_of(logits: object, weights: object) -> str:
@@ -168,10 +196,7 @@ def _one_of(logits: object, weights: object) -> str:
 def _floats(name: str, values: object) -> np.ndarray:
     """One dimension of float32 or float64, in place where that is possible."""
     if not isinstance(values, np.ndarray):
-        check_floating(_CALL, name, values)
-        assert isinstance(values, Tensor)
-        refuse_meta(_CALL, name, values)
-        return widen(values.detach()).cpu().reshape(-1).numpy()
+        return _tensor_floats(name, values)
     flat = np.asarray(values).reshape(-1)
     if flat.dtype == np.float16:
         return flat.astype(np.float32)
@@ -183,13 +208,28 @@ def _floats(name: str, values: object) -> np.ndarray:
     return flat
 
 
-def _integers(ids: object, count: int) -> tuple[np.ndarray, int]:
+def _tensor_floats(name: str, values: Any) -> np.ndarray:
+    from argrad._checks import check_floating, refuse_meta
+    from argrad._numerics import widen
+
+    check_floating(_CALL, name, values)
+    refuse_meta(_CALL, name, values)
+    return widen(values.detach()).cpu().reshape(-1).numpy()
+
+
+def _log(weights: np.ndarray) -> np.ndarray:
+    """The logarithm: -inf of 0, NaN below (which the kernel finds)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log(weights)
+
+
+def _integers(ids: Any, count: int) -> tuple[np.ndarray, int]:
     """(ids, 0), or (nothing, first id) where they are consecutive."""
     if isinstance(ids, int | np.integer) and not isinstance(ids, bool):
         if not -(1 << 63) <= int(ids) <= (1 << 63) - max(count, 1):
-            raise fail(_CALL, "ids", "must fit into int64", ids, "Number the items from 0.")
+            raise _fail(_CALL, "ids", "must fit into int64", ids, "Number the items from 0.")
         return np.empty(0, np.int64), int(ids)
-    array = ids.detach().cpu().numpy() if isinstance(ids, Tensor) else ids
+    array = _on_host(ids)
     if not isinstance(array, np.ndarray) or not np.can_cast(array.dtype, np.int64):
         kind = getattr(array, "dtype", type(ids).__name__)
         raise InputTypeError(
@@ -198,8 +238,19 @@ def _integers(ids: object, count: int) -> tuple[np.ndarray, int]:
         )
     if array.size != count:
         rule = f"must have one id for each of the {count} items"
-        raise fail(_CALL, "ids", rule, f"{array.size} of them", "Ids and logits are matched in order.")
+        raise _fail(_CALL, "ids", rule, f"{array.size} of them", "Ids and logits are matched in order.")
     return array.reshape(-1), 0
+
+
+def _on_host(value: Any) -> Any:
+    """A tensor as an array, anything else as it is."""
+    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+
+
+def _fail(*parts: Any) -> InputError:
+    from argrad._checks import fail
+
+    return fail(*parts)
 
 
 def _writeable(part: np.ndarray) -> np.ndarray:
@@ -208,13 +259,17 @@ def _writeable(part: np.ndarray) -> np.ndarray:
 
 
 def _bad_logits(values: np.ndarray) -> InputError:
+    import torch
+
+    from argrad._checks import bad_values
+
     return bad_values(_CALL, "logits", torch.from_numpy(values))
 
 
 def _bad_weights(values: np.ndarray) -> InputError:
     bad = ~((values >= 0) & (values < math.inf))
     first = values[bad][0]
-    return fail(
+    return _fail(
         _CALL,
         "weights",
         "must be finite and not negative",
@@ -228,15 +283,13 @@ def _read_state(state: Mapping[str, Any]) -> tuple[int, int, int, np.ndarray, np
     missing = [name for name in _FIELDS if name not in state]
     if missing:
         advice = "Pass what `state_dict()` returned."
-        raise fail(call, "state", "must have all fields", f"no {', '.join(missing)}", advice)
+        raise _fail(call, "state", "must have all fields", f"no {', '.join(missing)}", advice)
     try:
         k, seed, count = (int(state[name]) for name in _FIELDS[:3])
-        dtypes = (torch.float64, torch.int64, torch.float64)
-        fields = zip(_FIELDS[3:], dtypes, strict=True)
-        arrays = (torch.as_tensor(state[n], dtype=d) for n, d in fields)
-        log_sum, ids, logits = (t.detach().cpu().numpy() for t in arrays)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise fail(
+        fields = zip(_FIELDS[3:], (np.float64, np.int64, np.float64), strict=True)
+        log_sum, ids, logits = (np.asarray(_on_host(state[n]), dtype=d) for n, d in fields)
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise _fail(
             call, "state", "must hold numbers", f"{error}", "It is not a stream's state."
         ) from None
     whole = log_sum.shape == (2,) and bool(np.isfinite(log_sum).all()) and log_sum[1] >= 0
@@ -247,5 +300,5 @@ def _read_state(state: Mapping[str, Any]) -> tuple[int, int, int, np.ndarray, np
         or count < len(ids)
     ):
         rule, got = "must be whole", f"k={k}, count={count}, {ids.size} ids, {logits.size} logits"
-        raise fail(call, "state", rule, got, "It was cut short or changed; read it again.")
+        raise _fail(call, "state", rule, got, "It was cut short or changed; read it again.")
     return k, seed, count, log_sum, ids, logits
