@@ -119,8 +119,8 @@ def test_nested_estimators_give_the_gradient_of_the_sbn() -> None:
 def test_the_exact_column_is_the_exact_estimator(scale: float) -> None:
     layer = Layer(2, 3)
     torch.manual_seed(0)
-    model = reinmax_vae.Vae(layer, 6, (5,))
-    x = torch.rand(4, 6, generator=G().manual_seed(1))
+    model = reinmax_vae.Vae(layer, 6, (5,)).double()
+    x = torch.rand(4, 6, dtype=torch.float64, generator=G().manual_seed(1))
     scores = scale * model.encoder(x)
     ours = model.exact_cost(scores, x)
     theirs = ag.Exact()(lambda z: partial(model.cost, x=x)(layer.flat(z)), layer.law(scores))
