@@ -52,7 +52,7 @@ LAYERS = {
     | {"sequences", "streams"},
     4: {"estimators", "losses", "calibration", "openset", "reparam"},
     5: {"nn", "presets", "diagnose", "_diagnose", "monitor", "cite", "testing", "plot"}
-    | {"integrations", "_catalogue"},
+    | {"integrations", "_catalogue", "compiled"},
     6: {
         "recipes",
         "play",

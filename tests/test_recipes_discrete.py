@@ -133,6 +133,25 @@ def test_the_exact_column_is_the_exact_estimator(scale: float) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_columns_that_list_all_values_are_left_out_where_these_are_too_many() -> None:
+    few, many, bits = (
+        set(columns.columns((), layer)) for layer in (Layer(3, 4), Layer(20, 10), Layer(200, 2))
+    )
+    assert few - many == set(columns.LISTED) and set(columns.BITS_ONLY) <= bits
+    assert not bits & set(columns.LISTED)
+
+
+def test_momentum_trains_too(tmp_path: Path) -> None:
+    """By the other optimizer: better than a model that does not move."""
+
+    def bound(rate: str) -> float:
+        options = ("--columns", "ST", "--rows", "categorical", "--optimizer", "momentum")
+        results, _ = smoke("vae", tmp_path / rate, *options, "--learning-rate", rate)
+        return results["cells"][0]["mean"]
+
+    assert bound("0.03") < bound("1e-12") - 0.1
+
+
 @pytest.mark.parametrize("name", WAYS)
 def test_every_column_trains_a_small_layer(name: str) -> None:
     """One step of each gives finite gradients for encoder and decoder."""

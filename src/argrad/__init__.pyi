@@ -36,6 +36,7 @@ from .class_noise.base import ClassNoise as ClassNoise
 from .class_noise.base import Negatives as Negatives
 from .class_noise.in_batch import InBatch as InBatch
 from .class_noise.log_uniform import LogUniform as LogUniform
+from .compiled import compile_gradient as compile_gradient
 from .conditional_gumbel import gumbel_given_max as gumbel_given_max
 from .conditional_gumbel import gumbel_posterior as gumbel_posterior
 from .conditional_gumbel import truncated_gumbel as truncated_gumbel

@@ -145,10 +145,8 @@ WAYS: dict[str, Callable[[Layer, int], Way]] = {
 }
 PUBLISHED = tuple(WAYS)[:7]
 BITS_ONLY = ("ARM",)
-CHOICES_ONLY = (
-    "UnorderedSet(4)",
-    "SumAndSample(4)",
-)  # a layer of 200 bits cannot be drawn without replacement
+LISTED = ("UnorderedSet(4)", "SumAndSample(4)")  # draw without replacement from a list of all values
+_LONGEST_LIST = 4096
 
 
 ALIASES = {"gs": "Gumbel-softmax", "st-gs": "ST Gumbel-softmax", "loo": "LeaveOneOut(4)"}  # for a sweep
@@ -170,7 +168,9 @@ def columns(chosen: tuple[str, ...], layer: Layer) -> Iterator[str]:
         if name.lower() not in known:
             raise InputError(f"there is no column {name!r}; there are {', '.join(WAYS)}.")
     wanted = {known[name.lower()] for name in chosen} or set(WAYS)
-    left_out = CHOICES_ONLY if layer.classes == 2 else BITS_ONLY
+    left_out = () if layer.classes == 2 else BITS_ONLY
+    if layer.classes**layer.variables > _LONGEST_LIST:
+        left_out += LISTED
     return (name for name in WAYS if name in wanted and name not in left_out)
 
 

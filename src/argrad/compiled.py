@@ -1,0 +1,233 @@
+r"""A loss and its gradient as compiled code with next to nothing around it.
+
+A step on a few bits takes some microseconds, and `torch.compile` spends several times that around it: guards, the
+checks of its runtime, the backward engine. Where shapes stay as they are all that can be left out: value and gradient
+are traced as one graph, and from then on its code is called with the tensors it reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from argrad._checks import describe, fail
+from argrad._errors import InputTypeError, UnsupportedError
+
+__all__ = ["compile_gradient"]
+
+_CALL = "compile_gradient"
+_DRAW = torch.ops.aten.randint.low_generator  # the one way in which argrad asks torch for random bits
+
+
+def compile_gradient(
+    loss: Callable[..., Tensor], wrt: Sequence[Tensor], *args: Tensor
+) -> Callable[..., tuple[Tensor, tuple[Tensor, ...]]]:
+    r"""Compile $\ell(x)$ and $\nabla_\theta \ell(x)$ for tensors of these shapes, to be called at once.
+
+    What `torch.compile` makes of it, without guards and without autograd at run time: for small problems several
+    times faster. Nothing is checked but the arguments, so
+
+    - tensors that `loss` closes over (and those in `wrt`) are read where they are now: changes in place are seen, such
+      as an optimizer's steps; assigning others is not;
+    - everything else (numbers, temperatures, the training mode) stays as it was when this was called;
+    - random numbers are new at each call, from torch's own generator; buffers that `loss` changes are changed.
+
+    Args:
+        loss: a function of tensors, with a scalar as its value; one graph, which `torch.compile(fullgraph=True)` takes.
+            It is called here, too.
+        wrt: the tensors to differentiate for, which require grad.
+        args: examples of what `loss` will be called with.
+
+    Returns:
+        A function of as many tensors as there were examples, of their shapes and dtypes: `(value, gradients)`, one
+        gradient for each of `wrt`, None where the loss does not depend on it.
+
+    Examples:
+        >>> import torch, argrad as ag
+        >>> scores = torch.zeros(3, requires_grad=True)
+        >>> def loss(target):
+        ...     return ag.Exact()(lambda z: ((z - target) ** 2).sum(-1), ag.Gibbs(ag.Bits(), scores))
+        >>> step = ag.compile_gradient(loss, [scores], torch.ones(3))
+        >>> value, (gradient,) = step(torch.ones(3))
+        >>> gradient
+        tensor([-0.2500, -0.2500, -0.2500])
+    """
+    _check(wrt, args)
+    _check_value(loss(*args))  # what is wrong with the loss itself is said before torch compiles it
+    wrt = list(wrt)
+
+    def step(*args: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.enable_grad():
+            value = loss(*args)
+            found = torch.autograd.grad(value, wrt, allow_unused=True)
+        return value.detach(), *found
+
+    step.__code__ = step.__code__.replace()  # its own: torch counts how often it compiles one
+    graph, results = _trace(step, args)
+    return _Step(graph, args, results)
+
+
+class _Graph:
+    """Compiled code, the tensors it was first called with, and the random bits that are drawn before."""
+
+    def __init__(self) -> None:
+        self.run: Callable[[list[Any]], Sequence[Any]]
+        self.inputs: list[Any] = []
+        self.outputs: Sequence[Any] = ()
+        self.draws: list[tuple[Any, ...]] = []
+
+    def compile(self, module: torch.fx.GraphModule, examples: Sequence[Any], **options: Any) -> Any:
+        """For inductor: compile the graph, with its random bits as inputs (an operator call in it is slower)."""
+        from torch._inductor.compile_fx import compile_fx_inner
+
+        examples = [*examples, *self._take_draws(module)]
+        run = compile_fx_inner(module, examples, **options)
+
+        def first(inputs: list[Any]) -> Sequence[Any]:
+            # without history: the kernels write into what they are given
+            self.inputs = [x.detach() if isinstance(x, Tensor) else x for x in inputs]
+            inputs.clear()
+            self.run, self.outputs = run, run([*self.inputs, *self.draw()])
+            return self.outputs
+
+        first._boxed_call = True  # type: ignore[attr-defined]
+        return first
+
+    def draw(self) -> list[Tensor]:
+        return [torch.randint(*draw) for draw in self.draws]
+
+    def _take_draws(self, module: torch.fx.GraphModule) -> list[Any]:
+        """Turn the graph's draws into inputs behind the others, and return what they look like."""
+        nodes = list(module.graph.nodes)
+        body = next(node for node in nodes if node.op != "placeholder")
+        found = []
+        for node in [n for n in nodes if n.target is _DRAW]:
+            if node.kwargs.get("generator") is None and node.meta["val"].device.type == "cpu":
+                with module.graph.inserting_before(body):
+                    bits = module.graph.placeholder(f"bits_{len(found)}")
+                bits.meta = dict(node.meta)
+                node.replace_all_uses_with(bits)
+                found.append(node.meta["val"])
+                self.draws.append(node.args)
+        module.graph.eliminate_dead_code()
+        module.recompile()
+        return found
+
+
+def _trace(step: Callable[..., Any], args: tuple[Tensor, ...]) -> tuple[_Graph, tuple[Any, ...]]:
+    """Compile a function and call it once."""
+    from torch._dynamo import config as dynamo
+    from torch._functorch import config as functorch
+    from torch._inductor.compile_fx import compile_fx
+
+    if not hasattr(dynamo, "trace_autograd_ops"):
+        raise UnsupportedError(
+            f"`{_CALL}` needs a torch that compiles `torch.autograd.grad`; this is {torch.__version__}. "
+            "Use `torch.compile(torch.func.grad_and_value(...))`, or a newer torch."
+        )
+    graph = _Graph()
+
+    def backend(module: torch.fx.GraphModule, examples: list[Any]) -> Any:
+        return compile_fx(module, examples, inner_compile=graph.compile)  # type: ignore[arg-type]
+
+    compiled = torch.compile(step, fullgraph=True, dynamic=False, backend=backend)
+    with (
+        torch.no_grad(),
+        dynamo.patch(trace_autograd_ops=True),
+        functorch.patch(enable_autograd_cache=False),  # which would skip what is recorded here
+    ):
+        results = compiled(*args)
+    return graph, results
+
+
+class _Step:
+    """What `compile_gradient` returns."""
+
+    def __init__(self, graph: _Graph, args: tuple[Tensor, ...], results: tuple[Any, ...]) -> None:
+        self._graph, self._inputs = graph, graph.inputs
+        self._args: list[Any] = [
+            (_place(x, graph.inputs), x.shape, x.stride(), x.dtype, x.device) for x in args
+        ]
+        # where each result is among the outputs, or None for None
+        self._outputs = [None if x is None else _place(x, list(graph.outputs)) for x in results]
+        if any(i is None and x is not None for i, x in zip(self._outputs, results, strict=True)):
+            raise UnsupportedError(
+                f"`{_CALL}`: a result of the loss is one of the tensors it was given. Return a new one."
+            )
+
+    def __call__(self, *args: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """The value and the gradients."""
+        if len(args) != len(self._args):
+            raise InputTypeError(
+                f"a step of `{_CALL}` takes {len(self._args)} tensors, as its examples; got {len(args)}."
+            )
+        inputs = self._inputs.copy()
+        for x, (place, *like) in zip(args, self._args, strict=True):
+            x = _alike(x, *like)
+            if place is not None:
+                inputs[place] = x
+        inputs += self._graph.draw()
+        outputs = self._graph.run(inputs)
+        value, *found = [None if i is None else outputs[i] for i in self._outputs]
+        return value, tuple(found)  # type: ignore[return-value]
+
+
+def _alike(
+    x: Tensor, shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> Tensor:
+    """The tensor without its history, laid out as the example was."""
+    if not (x.shape == shape and x.dtype is dtype and x.device == device):
+        rule = f"must be like the example, {dtype} of shape {tuple(shape)} on {device}"
+        got = f"{describe(x)} on {x.device}"
+        raise fail(_CALL, "args", rule, got, "Compile another step for these.")
+    x = x.detach() if x.requires_grad else x
+    return (
+        x
+        if x.stride() == stride
+        else torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(x)
+    )
+
+
+def _place(x: Tensor, among: list[Any]) -> int | None:
+    """Where the same memory is in a list of tensors; None if it is not there."""
+    for i, y in enumerate(among):
+        same = isinstance(y, Tensor) and y.shape == x.shape and y.dtype == x.dtype
+        if same and (y is x or (x.numel() and y.data_ptr() == x.data_ptr())):
+            return i
+    return None
+
+
+def _check_value(value: object) -> None:
+    if not isinstance(value, Tensor) or value.dim() or not value.requires_grad:
+        raise fail(
+            _CALL,
+            "loss",
+            "must return a scalar tensor that depends on `wrt`",
+            describe(value)
+            if not isinstance(value, Tensor)
+            else f"shape {tuple(value.shape)}"
+            + (" without a gradient" if not value.requires_grad else ""),
+            "Call `.mean()` or `.sum()`.",
+        )
+
+
+def _check(wrt: object, args: tuple[Any, ...]) -> None:
+    ready = isinstance(wrt, Sequence) and all(isinstance(x, Tensor) and x.requires_grad for x in wrt)
+    if not ready or not wrt:
+        raise InputTypeError(
+            f"`{_CALL}(wrt=...)` must be a list of tensors that require grad; got {type(wrt).__name__} of "
+            f"{[describe(x) for x in wrt] if isinstance(wrt, Sequence) else describe(wrt)}. "
+            "Call `.requires_grad_()`, or write `list(model.parameters())`."
+        )
+    if not all(isinstance(x, Tensor) for x in args):
+        raise InputTypeError(
+            f"`{_CALL}(args=...)` must be tensors; got {', '.join(type(x).__name__ for x in args)}. "
+            "Close over everything else."
+        )
+    if len({x.data_ptr() for x in args if x.numel()}) < sum(x.numel() > 0 for x in args):
+        raise InputTypeError(
+            f"`{_CALL}(args=...)` must be different tensors. Give a copy of one of them."
+        )
