@@ -21,6 +21,7 @@ _ROOT = Path(__file__).parent
 _KINDS = {
     "_checks": "errors",
     "_errors": "errors",
+    "compiled": "estimators",
     "conditional_gumbel": "gumbel",
     "_diagnose": "diagnostics",
     "monitor": "diagnostics",
