@@ -14,6 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from pip._internal.models.index import PyPI
+
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 
 
@@ -28,7 +30,7 @@ def ask(name: str, version: str) -> list[dict[str, Any]] | None:
     """The advisories about this version that were not withdrawn; None if PyPI does not tell."""
     for place in (f"{name}/{version}", name):
         try:
-            with urllib.request.urlopen(f"https://pypi.org/pypi/{place}/json", timeout=60) as answer:
+            with urllib.request.urlopen(f"{PyPI.pypi_url}/{place}/json", timeout=60) as answer:
                 found = json.load(answer)
         except (urllib.error.URLError, TimeoutError, ValueError):
             continue

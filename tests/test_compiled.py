@@ -104,6 +104,8 @@ def test_refuses_bad_arguments() -> None:
             ag.compile_gradient(loss, [w])
     with pytest.raises(ag.InputTypeError, match="must be tensors; got float"):
         ag.compile_gradient(lambda a: (a * w).sum(), [w], 1.0)  # type: ignore[arg-type]
+    with pytest.raises(ag.InputError, match="a tensor on the meta device"):
+        ag.compile_gradient(lambda a: (a * w).sum(), [w], x.to("meta"))
     with pytest.raises(ag.InputTypeError, match="must be different tensors"):
         ag.compile_gradient(lambda a, b: (a * b * w).sum(), [w], x, x)
 

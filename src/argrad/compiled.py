@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from argrad._checks import describe, fail
+from argrad._checks import describe, fail, refuse_meta
 from argrad._errors import InputTypeError, UnsupportedError
 
 __all__ = ["compile_gradient"]
@@ -227,6 +227,7 @@ def _check(wrt: object, args: tuple[Any, ...]) -> None:
             f"`{_CALL}(args=...)` must be tensors; got {', '.join(type(x).__name__ for x in args)}. "
             "Close over everything else."
         )
+    refuse_meta(_CALL, "args", *wrt, *args)  # type: ignore[arg-type]
     if len({x.data_ptr() for x in args if x.numel()}) < sum(x.numel() > 0 for x in args):
         raise InputTypeError(
             f"`{_CALL}(args=...)` must be different tensors. Give a copy of one of them."

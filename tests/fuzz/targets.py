@@ -43,6 +43,7 @@ EXEMPT = {
     ),
     "debug cite": "no tensors",
     "diagnose race check_batch_independence": "thousands of calls in one; tests of their own",
+    "compile_gradient": "compiles for seconds in one call; tests of its own",
     "ConfidentGAN": "trains three networks in one call; tests of its own",
     "Feature MeanLogit ClassLogit ClassFrequency": "constraints, called by MaxEntCalibrator",
     "Implicit Unrolled FiniteDifference BinaryEntropy Entropy Euclidean ExponentialFamily SuccessiveSoftmax Tsallis": (
