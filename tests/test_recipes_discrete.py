@@ -15,6 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 import argrad as ag
 from argrad.recipes import columns, reinmax_vae, sbn, vae
+from argrad.recipes.bench import Cell, CellResult, Summary
 from argrad.recipes.columns import WAYS, Layer
 from argrad.recipes.likelihood import bernoulli_nll
 from smoke_run import smoke
@@ -131,6 +132,25 @@ def test_the_exact_column_is_the_exact_estimator(scale: float) -> None:
     ]
     for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_claims_of_the_small_vae() -> None:
+    values = {"ST Gumbel-softmax": 131.0, "ReinMax": 128.0, reinmax_vae.EXACT: 121.0}
+
+    def claims() -> list[bool]:
+        results = [
+            CellResult(Cell("8x4", name), {"-ELBO": [value]}, 1.0, "-ELBO")
+            for name, value in values.items()
+        ]
+        recipe = reinmax_vae.RECIPE
+        summary = Summary(recipe, "default", recipe.config, "", [0], results, [])
+        return [c.holds for c in reinmax_vae.claims(summary)]
+
+    assert claims() == [True, True]
+    values["ReinMax"] = 120.0
+    assert claims() == [True, False]
+    del values[reinmax_vae.EXACT], values["ST Gumbel-softmax"]
+    assert claims() == []
 
 
 def test_columns_that_list_all_values_are_left_out_where_these_are_too_many() -> None:
