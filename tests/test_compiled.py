@@ -110,6 +110,48 @@ def test_refuses_bad_arguments() -> None:
         ag.compile_gradient(lambda a, b: (a * b * w).sum(), [w], x, x)
 
 
+def test_results_that_share_memory_and_views_of_each_other() -> None:
+    """Gradients G and its transpose, three times, in one buffer: each is right, and each can be scaled by itself."""
+    w, v, u = (torch.randn(3, 3, requires_grad=True) for _ in range(3))
+    x = torch.randn(3, 3)
+
+    def loss(x: Tensor) -> Tensor:
+        return ((w + v.mT + u) @ x).square().sum()
+
+    step = ag.compile_gradient(loss, [w, v, u], x)
+    found = step(x)
+    agree(found, eager(loss, [w, v, u], x))
+    for gradient in found[1]:
+        gradient *= 2.0
+    wanted = eager(loss, [w, v, u], x)
+    agree(found, (wanted[0], tuple(2.0 * g for g in wanted[1])))
+
+
+def test_an_example_may_be_any_tensor() -> None:
+    """One that the loss closes over, or with the memory of a parameter; arguments may be views that negate."""
+    w, data = torch.tensor([1.0, 2.0, 3.0], requires_grad=True), torch.ones(3)
+
+    def loss(x: Tensor, y: Tensor) -> Tensor:
+        return (w * (x - data)).sum() + (w.square() * y.exp()).sum()
+
+    step = ag.compile_gradient(loss, [w], data, w.detach())
+    x, y = torch.arange(3.0), torch.zeros(3)
+    agree(step(x, y), eager(loss, [w], x, y))
+    negated = torch._neg_view(x)  # pyright: ignore[reportPrivateImportUsage]
+    agree(step(negated, y), eager(loss, [w], -x, y))
+    with pytest.raises(ag.InputError, match=r"like the example, .*; got list"):
+        step([0.0, 1.0, 2.0], y)
+
+
+def test_says_that_torch_does_not_compile() -> None:
+    w = torch.zeros(2, requires_grad=True)
+    with (
+        torch.compiler.set_stance("force_eager"),
+        pytest.raises(ag.UnsupportedError, match="switched off"),
+    ):
+        ag.compile_gradient(lambda: w.sum(), [w])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", METHODS)
 def test_every_kind_of_estimator(name: str) -> None:
@@ -125,7 +167,7 @@ def test_every_kind_of_estimator(name: str) -> None:
             return estimator(product_cost, ag.Gibbs(ag.Bits(), scores))
 
         step = ag.compile_gradient(loss, wrt) if compiled else lambda: eager(loss, wrt)
-        module.load_state_dict(start)  # compiling calls it once
+        module.load_state_dict(start)  # compiling calls it, too
         torch.manual_seed(0)
         return [step() for _ in range(3)], module.state_dict()
 

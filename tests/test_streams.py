@@ -423,6 +423,8 @@ def test_sentences() -> None:
         {"ids": "abcd"},
         {"k": None},
         {"logits": [[1.0], [2.0, 3.0]]},
+        {"logits": ["1", "2", "3", "4"]},
+        {"logits": [None, 1.0, 1.0, 1.0]},
     ],
 )
 def test_damaged_states_are_refused(change: dict[str, object]) -> None:
@@ -439,7 +441,7 @@ ALONE = """
 import sys
 import numpy as np, argrad as ag
 weights = np.tile(np.arange(16, dtype=np.float32), 1 << 14)
-parts = [ag.GumbelTopKStream(1000, 3).update(i << 18, weights=weights) for i in range(4)]
+parts = [ag.GumbelTopKStream(np.int64(1000), np.uint8(3)).update(i << 18, weights=weights) for i in range(4)]
 whole = parts[0].merge(ag.GumbelTopKStream.from_state_dict(parts[1].state_arrays())).merge(parts[2]).merge(parts[3])
 assert "torch" not in sys.modules
 ids = whole.state_arrays()["ids"][:1000].tolist()
@@ -474,3 +476,5 @@ def test_states_as_arrays_are_those_as_tensors() -> None:
         assert isinstance(array, np.ndarray)
         assert torch.equal(torch.from_numpy(array), tensors[name])
     same(ag.GumbelTopKStream.from_state_dict(arrays).result(), stream.result())
+    rounded = tensors | {"logits": tensors["logits"].bfloat16()}
+    assert ag.GumbelTopKStream.from_state_dict(rounded).count == 100

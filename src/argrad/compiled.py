@@ -20,6 +20,7 @@ __all__ = ["compile_gradient"]
 
 _CALL = "compile_gradient"
 _DRAW = torch.ops.aten.randint.low_generator  # the one way in which argrad asks torch for random bits
+_BITS = ("cpu", torch.int64)
 
 
 def compile_gradient(
@@ -33,11 +34,12 @@ def compile_gradient(
     - tensors that `loss` closes over (and those in `wrt`) are read where they are now: changes in place are seen, such
       as an optimizer's steps; assigning others is not;
     - everything else (numbers, temperatures, the training mode) stays as it was when this was called;
-    - random numbers are new at each call, from torch's own generator; buffers that `loss` changes are changed.
+    - random numbers are new at each call, from torch's own generator;
+    - buffers that `loss` changes in place are changed; what it assigns (as `AdaptiveImle` does) is not.
 
     Args:
         loss: a function of tensors, with a scalar as its value; one graph, which `torch.compile(fullgraph=True)` takes.
-            It is called here, too.
+            It is called twice here, too.
         wrt: the tensors to differentiate for, which require grad.
         args: examples of what `loss` will be called with.
 
@@ -56,8 +58,11 @@ def compile_gradient(
         tensor([-0.2500, -0.2500, -0.2500])
     """
     _check(wrt, args)
-    _check_value(loss(*args))  # what is wrong with the loss itself is said before torch compiles it
     wrt = list(wrt)
+    # in memory of their own, by which they are known again; one that is in `wrt` stays what it is
+    args = tuple(x if any(x is w for w in wrt) else x.detach().clone() for x in args)
+    with torch.enable_grad():
+        _check_value(loss(*args))  # what is wrong with the loss itself is said before torch compiles it
 
     def step(*args: Tensor) -> tuple[Tensor | None, ...]:
         with torch.enable_grad():
@@ -105,12 +110,13 @@ class _Graph:
         body = next(node for node in nodes if node.op != "placeholder")
         found = []
         for node in [n for n in nodes if n.target is _DRAW]:
-            if node.kwargs.get("generator") is None and node.meta["val"].device.type == "cpu":
+            like = node.meta["val"]
+            if node.kwargs.get("generator") is None and (like.device.type, like.dtype) == _BITS:
                 with module.graph.inserting_before(body):
                     bits = module.graph.placeholder(f"bits_{len(found)}")
                 bits.meta = dict(node.meta)
                 node.replace_all_uses_with(bits)
-                found.append(node.meta["val"])
+                found.append(like)
                 self.draws.append(node.args)
         module.graph.eliminate_dead_code()
         module.recompile()
@@ -140,6 +146,10 @@ def _trace(step: Callable[..., Any], args: tuple[Tensor, ...]) -> tuple[_Graph, 
         functorch.patch(enable_autograd_cache=False),  # which would skip what is recorded here
     ):
         results = compiled(*args)
+    if not hasattr(graph, "run"):
+        raise UnsupportedError(
+            f"`{_CALL}`: `torch.compile` is switched off. Call the loss and `backward()`."
+        )
     return graph, results
 
 
@@ -151,12 +161,23 @@ class _Step:
         self._args: list[Any] = [
             (_place(x, graph.inputs), x.shape, x.stride(), x.dtype, x.device) for x in args
         ]
-        # where each result is among the outputs, or None for None
-        self._outputs = [None if x is None else _place(x, list(graph.outputs)) for x in results]
-        if any(i is None and x is not None for i, x in zip(self._outputs, results, strict=True)):
-            raise UnsupportedError(
-                f"`{_CALL}`: a result of the loss is one of the tensors it was given. Return a new one."
-            )
+        self._outputs: list[
+            Any
+        ] = []  # where each result is, and whether another has its memory; None for None
+        seen = set()
+        for x in results:
+            place = None if x is None else _place(x, graph.outputs)
+            if place is None and x is not None:
+                raise UnsupportedError(
+                    f"`{_CALL}`: a result of the loss is one of the tensors it was given. Return a new one."
+                )
+            memory = None if x is None else x.untyped_storage().data_ptr()
+            self._outputs.append(None if x is None else (place, memory in seen))
+            seen.add(memory)
+        graph.outputs = ()
+        for place, *_ in self._args:
+            if place is not None:
+                self._inputs[place] = None  # no need to keep the examples
 
     def __call__(self, *args: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """The value and the gradients."""
@@ -171,31 +192,36 @@ class _Step:
                 inputs[place] = x
         inputs += self._graph.draw()
         outputs = self._graph.run(inputs)
-        value, *found = [None if i is None else outputs[i] for i in self._outputs]
-        return value, tuple(found)  # type: ignore[return-value]
+        found: list[Any] = [None if x is None else outputs[x[0]] for x in self._outputs]
+        for i, x in enumerate(self._outputs):
+            if x is not None and x[1]:  # gradients are scaled and clipped in place
+                found[i] = found[i].clone()
+        return found[0], tuple(found[1:])
 
 
 def _alike(
     x: Tensor, shape: torch.Size, stride: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> Tensor:
     """The tensor without its history, laid out as the example was."""
-    if not (x.shape == shape and x.dtype is dtype and x.device == device):
+    if not (isinstance(x, Tensor) and x.shape == shape and x.dtype is dtype and x.device == device):
         rule = f"must be like the example, {dtype} of shape {tuple(shape)} on {device}"
-        got = f"{describe(x)} on {x.device}"
+        got = f"{describe(x)} on {x.device}" if isinstance(x, Tensor) else type(x).__name__
         raise fail(_CALL, "args", rule, got, "Compile another step for these.")
-    x = x.detach() if x.requires_grad else x
-    return (
-        x
-        if x.stride() == stride
-        else torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(x)
-    )
+    x = (x.detach() if x.requires_grad else x).resolve_conj().resolve_neg()
+    if x.layout is torch.strided and x.stride() == stride:
+        return x
+    return torch.empty_strided(shape, stride, dtype=dtype, device=device).copy_(x.to_dense())
 
 
-def _place(x: Tensor, among: list[Any]) -> int | None:
-    """Where the same memory is in a list of tensors; None if it is not there."""
+def _place(x: Tensor, among: Sequence[Any]) -> int | None:
+    """Where the same view of the same memory is in a list of tensors; None if it is not there."""
     for i, y in enumerate(among):
-        same = isinstance(y, Tensor) and y.shape == x.shape and y.dtype == x.dtype
-        if same and (y is x or (x.numel() and y.data_ptr() == x.data_ptr())):
+        same = isinstance(y, Tensor) and y.dtype == x.dtype
+        if (
+            same
+            and (y.shape, y.stride()) == (x.shape, x.stride())
+            and (y is x or (x.numel() and y.data_ptr() == x.data_ptr()))
+        ):
             return i
     return None
 

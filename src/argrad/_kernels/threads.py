@@ -1,4 +1,6 @@
-"""Run a row kernel on `torch.get_num_threads()` threads, or on all cores where torch is not loaded.
+"""Run a row kernel on `torch.get_num_threads()` threads.
+
+Where torch is not loaded, on `OMP_NUM_THREADS`, or all cores that the process may use.
 
 Numba's own thread pools abort after `fork` (OpenMP) or when two threads enter (workqueue), and
 ignore `torch.set_num_threads`. The kernels release the GIL, so a plain thread pool serves; it is made
@@ -36,10 +38,14 @@ def _get_pool() -> ThreadPoolExecutor:
 
 def _threads() -> int:
     torch = sys.modules.get("torch")  # a process that only streams does without it
-    if torch:
-        return torch.get_num_threads()
+    if hasattr(torch, "get_num_threads"):
+        return torch.get_num_threads()  # type: ignore[union-attr]
     wanted = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wanted) if wanted.isdigit() else os.cpu_count() or 1
+    return int(wanted) if wanted.isdigit() else _cores()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_rows(kernel: Callable[..., int], rows: int, work: int, *args: object) -> int:

@@ -146,7 +146,7 @@ WAYS: dict[str, Callable[[Layer, int], Way]] = {
 PUBLISHED = tuple(WAYS)[:7]
 BITS_ONLY = ("ARM",)
 LISTED = ("UnorderedSet(4)", "SumAndSample(4)")  # draw without replacement from a list of all values
-_LONGEST_LIST = 4096
+LONGEST_LIST = 4096
 
 
 ALIASES = {"gs": "Gumbel-softmax", "st-gs": "ST Gumbel-softmax", "loo": "LeaveOneOut(4)"}  # for a sweep
@@ -169,7 +169,7 @@ def columns(chosen: tuple[str, ...], layer: Layer) -> Iterator[str]:
             raise InputError(f"there is no column {name!r}; there are {', '.join(WAYS)}.")
     wanted = {known[name.lower()] for name in chosen} or set(WAYS)
     left_out = () if layer.classes == 2 else BITS_ONLY
-    if layer.classes**layer.variables > _LONGEST_LIST:
+    if layer.classes**layer.variables > LONGEST_LIST:
         left_out += LISTED
     return (name for name in WAYS if name in wanted and name not in left_out)
 

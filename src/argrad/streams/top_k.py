@@ -169,16 +169,16 @@ _CALL = "GumbelTopKStream.update"
 
 
 def _count(k: object) -> int:
-    if type(k) is int and 0 < k < 1 << 63:
-        return k
+    if isinstance(k, int | np.integer) and not isinstance(k, bool) and 0 < k < 1 << 63:
+        return int(k)
     from argrad._checks import check_count
 
     return check_count("GumbelTopKStream", "k", k, 1, None, "It is the number of items to draw.")
 
 
 def _seed(seed: object) -> int:
-    if type(seed) is int:
-        return seed
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+        return int(seed)
     from argrad.random import CounterRNG
 
     return CounterRNG(seed).seed  # type: ignore[arg-type]
@@ -244,7 +244,16 @@ def _integers(ids: Any, count: int) -> tuple[np.ndarray, int]:
 
 def _on_host(value: Any) -> Any:
     """A tensor as an array, anything else as it is."""
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+    if not hasattr(value, "detach"):
+        return value
+    return (value.double() if value.is_floating_point() else value).detach().cpu().numpy()
+
+
+def _numbers(value: Any) -> np.ndarray:
+    array = np.asarray(_on_host(value))
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"an array of {array.dtype}")
+    return array
 
 
 def _fail(*parts: Any) -> InputError:
@@ -287,7 +296,7 @@ def _read_state(state: Mapping[str, Any]) -> tuple[int, int, int, np.ndarray, np
     try:
         k, seed, count = (int(state[name]) for name in _FIELDS[:3])
         fields = zip(_FIELDS[3:], (np.float64, np.int64, np.float64), strict=True)
-        log_sum, ids, logits = (np.asarray(_on_host(state[n]), dtype=d) for n, d in fields)
+        log_sum, ids, logits = (_numbers(state[n]).astype(d) for n, d in fields)
     except (TypeError, ValueError, OverflowError, RuntimeError) as error:
         raise _fail(
             call, "state", "must hold numbers", f"{error}", "It is not a stream's state."
