@@ -4,7 +4,7 @@
     .venv/bin/python docs/results.py
 
 Every number in its tables comes from one of these files; what to think of them stands in `results/NAME.txt`. NAME is
-that of a recipe, and where a recipe ran on other data it has something behind: `l2x-movies`.
+that of a recipe, and where a recipe ran on other data or in another way it has something behind: `l2x-movies`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 FOLDER, PAGE = HERE / "results", HERE / "results.md"
 ORDER = (
-    *("vae", "sbn", "reinmax-vae", "ssvae", "gaussian-vae", "temperature"),
+    *("vae", "vae-momentum", "sbn", "reinmax-vae", "ssvae", "gaussian-vae", "temperature"),
     *("l2x", "l2x-movies", "nri-tree", "seqgan", "swor", "counterfactual"),
 )
 INTRO = """# Results
