@@ -14,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from pip._internal.models.index import PyPI
-
 CONSTRAINTS = Path(__file__).parents[1] / "constraints.txt"
 
 
@@ -28,6 +26,10 @@ def pins() -> list[tuple[str, str]]:
 
 def ask(name: str, version: str) -> list[dict[str, Any]] | None:
     """The advisories about this version that were not withdrawn; None if PyPI does not tell."""
+    from pip._internal.models.index import (
+        PyPI,
+    )  # not above: once pip is loaded, inductor finds no distutils
+
     for place in (f"{name}/{version}", name):
         try:
             with urllib.request.urlopen(f"{PyPI.pypi_url}/{place}/json", timeout=60) as answer:

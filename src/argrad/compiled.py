@@ -59,8 +59,7 @@ def compile_gradient(
     """
     _check(wrt, args)
     wrt = list(wrt)
-    # in memory of their own, by which they are known again; one that is in `wrt` stays what it is
-    args = tuple(x if any(x is w for w in wrt) else x.detach().clone() for x in args)
+    args = tuple(x.detach().clone() for x in args)  # memory of their own, by which they are known again
     with torch.enable_grad():
         _check_value(loss(*args))  # what is wrong with the loss itself is said before torch compiles it
 
@@ -161,9 +160,8 @@ class _Step:
         self._args: list[Any] = [
             (_place(x, graph.inputs), x.shape, x.stride(), x.dtype, x.device) for x in args
         ]
-        self._outputs: list[
-            Any
-        ] = []  # where each result is, and whether another has its memory; None for None
+        # for each result where it is, and whether one before has its memory; None for None
+        self._outputs: list[Any] = []
         seen = set()
         for x in results:
             place = None if x is None else _place(x, graph.outputs)
@@ -227,17 +225,13 @@ def _place(x: Tensor, among: Sequence[Any]) -> int | None:
 
 
 def _check_value(value: object) -> None:
+    if isinstance(value, Tensor):
+        got = f"shape {tuple(value.shape)}" + ("" if value.requires_grad else " without a gradient")
+    else:
+        got = describe(value)
     if not isinstance(value, Tensor) or value.dim() or not value.requires_grad:
-        raise fail(
-            _CALL,
-            "loss",
-            "must return a scalar tensor that depends on `wrt`",
-            describe(value)
-            if not isinstance(value, Tensor)
-            else f"shape {tuple(value.shape)}"
-            + (" without a gradient" if not value.requires_grad else ""),
-            "Call `.mean()` or `.sum()`.",
-        )
+        rule = "must return a scalar tensor that depends on `wrt`"
+        raise fail(_CALL, "loss", rule, got, "Call `.mean()` or `.sum()`.")
 
 
 def _check(wrt: object, args: tuple[Any, ...]) -> None:
@@ -254,7 +248,7 @@ def _check(wrt: object, args: tuple[Any, ...]) -> None:
             "Close over everything else."
         )
     refuse_meta(_CALL, "args", *wrt, *args)  # type: ignore[arg-type]
-    if len({x.data_ptr() for x in args if x.numel()}) < sum(x.numel() > 0 for x in args):
+    if any(x is w for x in args for w in wrt):  # type: ignore[attr-defined]
         raise InputTypeError(
-            f"`{_CALL}(args=...)` must be different tensors. Give a copy of one of them."
+            f"`{_CALL}(args=...)` must not be tensors of `wrt`, which are read where they are. Close over them."
         )

@@ -252,7 +252,7 @@ def _on_host(value: Any) -> Any:
 def _numbers(value: Any) -> np.ndarray:
     array = np.asarray(_on_host(value))
     if array.dtype.kind not in "iuf":
-        raise TypeError(f"an array of {array.dtype}")
+        raise InputTypeError(f"an array of {array.dtype}")
     return array
 
 
