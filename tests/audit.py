@@ -26,9 +26,8 @@ def pins() -> list[tuple[str, str]]:
 
 def ask(name: str, version: str) -> list[dict[str, Any]] | None:
     """The advisories about this version that were not withdrawn; None if PyPI does not tell."""
-    from pip._internal.models.index import (
-        PyPI,
-    )  # not above: once pip is loaded, inductor finds no distutils
+    # not above: once pip is loaded, inductor finds no distutils
+    from pip._internal.models.index import PyPI
 
     for place in (f"{name}/{version}", name):
         try:
