@@ -145,6 +145,17 @@ def test_an_example_may_be_any_tensor() -> None:
         step([0.0, 1.0, 2.0], y)
 
 
+def test_draws_of_other_types_stay_what_they_are() -> None:
+    """Bits are drawn before the call, as int64; a loss may draw small integers of its own."""
+    w = torch.ones(64, requires_grad=True)
+
+    def loss() -> Tensor:
+        return (w * torch.randint(1, 5, (64,), generator=None, dtype=torch.int32)).sum()
+
+    _, (drawn,) = ag.compile_gradient(loss, [w])()
+    assert set(drawn.tolist()) == {1.0, 2.0, 3.0, 4.0}
+
+
 def test_says_that_torch_does_not_compile() -> None:
     w = torch.zeros(2, requires_grad=True)
     with (
